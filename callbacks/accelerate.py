@@ -1,9 +1,11 @@
 """The loop for Hugging Face's Accelerate: a plain loop whose state all processes save and load together.
 
 Under `accelerate launch` every process runs the same program. The first process reports, and all stop, pause and
-resume together, on as many processes as before. Report the same value in every process
-(accelerator.gather_for_metrics), or, in a study of epochs, in the first one alone; if values differ, that of the first
-one counts. Prepare models, optimizers and loaders before the loop starts.
+resume together. Report the same value in every process (accelerator.gather_for_metrics), or, in a study of epochs, in
+the first one alone; if values differ, that of the first one counts. Prepare models, optimizers and loaders before the
+loop starts. A trial resumes on as many processes as before. Under FSDP2 with sharded checkpoints, a trial that paused
+at the end of a pass over the data also resumes on another number: haltune warns that random numbers and the order of
+the data differ.
 
 A checkpoint is the folder of accelerator.save_state with the random state of each process. haltune adds what Accelerate
 does not save: the number of passes over each loader, the position in the present pass, the generators of its data,
@@ -32,6 +34,7 @@ from haltune._utils.randomness import OwnGenerators, capture, damaged, restore, 
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
+from haltune.study.port import warn_of_ranks
 
 from . import carried, fsdp, objects
 from .changes import (
@@ -74,7 +77,7 @@ class AcceleratedLoop(TrainingLoop):
     Raises:
         InvalidInput: If `trial` is not a trial, if an epoch is reported outside the loop, or if the accelerator holds
             the model of another trial.
-        NotSupported: If the accelerator names its checkpoints itself, or if the checkpoint is from another number of
+        NotSupported: If the accelerator names its checkpoints itself, or if the checkpoint needs another number of
             processes.
 
     Example:
@@ -376,15 +379,18 @@ class AcceleratedLoop(TrainingLoop):
         ranks, folder = torch_ranks(), Path(self.trial.checkpoint or "")
         try:
             state = json.loads((folder / self._own_file.format(0)).read_text(encoding="utf-8"))
-            if state["processes"] == ranks.size:
+            processes, within = state["processes"], any(found["place"] for found in state["loaders"])
+            known = ranks.rank < processes  # this rank has saved a state
+            if known:
                 state = json.loads((folder / ranks.own(self._own_file)).read_text(encoding="utf-8"))
-            processes = state["processes"]
             transforms = state.get("transforms", {})  # which the first versions did not save
             state = {name: state[name] for name in ("loaders", "random", "models", "modules", "data")}
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
         if processes != ranks.size:
-            raise other_ranks(self.trial.id, processes, ranks.size)
+            if (why := self._fixed(within)) is not None:
+                raise other_ranks(self.trial.id, processes, ranks.size, why)
+            warn_of_ranks(self.trial, processes, ranks.size)
         ranks.once(lambda: fsdp.check(folder))
         held = self._accelerator
         with ordinary_errors(), fsdp.loads(self._of_fsdp, folder):
@@ -406,7 +412,21 @@ class AcceleratedLoop(TrainingLoop):
         warn_of_failed(self.trial, *self._data.failed, *self._of_modules.failed)
         for loader, found in zip(held._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)
-        restore(state["random"])
+        if known:
+            restore(state["random"])
+
+    def _fixed(self, within: bool) -> str | None:
+        """Return why a checkpoint needs as many ranks as before, to complete `other_ranks`; None if it does not.
+
+        within: it was saved within a pass over the data.
+        """
+        if self._sharding != "FSDP":
+            return ", because each rank loads the part that it wrote"
+        if not fsdp.reshards(self._accelerator):
+            return ", because only the sharded checkpoints of FSDP2 load on another number"
+        if within or not all(isinstance(loader, _Placed) for loader in self._accelerator._dataloaders):
+            return ", because each rank continues at its own place in the data"
+        return None
 
 
 class _Placed:

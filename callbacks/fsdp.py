@@ -103,6 +103,12 @@ def lacks(accelerator: Any, optimizers: Iterable[Any]) -> str | None:
     )
 
 
+def reshards(accelerator: Any) -> bool:
+    """Return whether another number of ranks can load its checkpoints: PyTorch's DCP has all tensors, under FSDP2."""
+    described = plugin(accelerator)
+    return described is not None and described.fsdp_version == 2 and "SHARDED" in str(described.state_dict_type)
+
+
 def saves(optimizers: Iterable[Any]) -> AbstractContextManager[None]:
     """Let FSDP save optimizers that have made no step as they are."""
     return unstepped(getattr(optimizer, "optimizer", optimizer) for optimizer in optimizers)

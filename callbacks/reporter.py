@@ -29,7 +29,7 @@ import numpy as np
 
 from haltune._utils.checks import no_real_number
 from haltune._utils.interruption import Interruption
-from haltune._utils.signals import interrupts
+from haltune._utils.signals import interrupts, lost_rank
 from haltune.display import numeral, one_line, plural, several_of, visible
 from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError, documented, is_full
 from haltune.log.decisions import Action, Verdict
@@ -527,7 +527,12 @@ class Reporter:
         """
         if interrupts(error) or self.waits:
             # a trial that was to end is not offered again; one that was to pause is
-            self.end(None if self.stopping and not self.pausing else "interrupted")
+            ends = self.stopping and not self.pausing
+            lost = None if self.waits else lost_rank(error)  # a signal that ends all ranks may reach another one first
+            if lost is not None and not ends:
+                self._close(partial(self.trial.mark_lost, lost))
+            else:
+                self.end(None if ends else "interrupted")
         elif self.stopping:
             self._close(lambda: self.trial.fail(error))
         elif not self.ended:
@@ -604,9 +609,11 @@ class Reporter:
         resumes_only: bool = False,
     ) -> None:
         """Save the state if the trial is to resume from it. why_not: see `save_epoch`; resumes_only: `Port.save`."""
-        if self.saves and why_not is not None and (why := why_not()):
+        if not self.saves:
+            return
+        if why_not is not None and (why := why_not()):
             self.decline(why, always=True)
-        elif self.saves:
+        else:
             self.save(write, suffix, resumes_only=resumes_only)
 
     def save(

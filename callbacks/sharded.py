@@ -179,8 +179,7 @@ class ShardedLoop(TrainingLoop):
 
         def write() -> None:
             dcp.save(state, checkpoint_id=folder, process_group=group)
-            if ranks.rank == 0:
-                (folder / _MARK).write_text(json.dumps(mark), encoding="utf-8")
+            ranks.first(lambda: (folder / _MARK).write_text(json.dumps(mark), encoding="utf-8"))
             torch.save(own, file)
             load_parts(file)  # a state that cannot be loaded again must not cost the pause
 

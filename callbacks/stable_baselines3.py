@@ -19,12 +19,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from haltune._utils.around import is_own
 from haltune._utils.interruption import Interruption, caller
+from haltune._utils.numbers import counted_globals
 from haltune._utils.randomness import capture, of_code, restore, set_states, states_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
@@ -44,7 +47,7 @@ from .changes import (
     warn_of_failed,
 )  # fmt: skip
 from .functions import OwnFunctions
-from .objects import is_data, is_shared, is_showing, mark, note, of_library, put_back, state_of
+from .objects import PLAIN, is_data, is_shared, is_showing, mark, note, of_library, put_back, state_of
 
 # algorithm -> the trial, its attempt, and the steps that the algorithm had made before the trial
 _TRAINED: WeakKeyDictionary[Any, tuple[int, int, int]] = WeakKeyDictionary()
@@ -127,6 +130,7 @@ class HaltuneCallback(Reporting):
         self._functions: dict[str, Any] = {}  # of the model at the start of this fit, such as its schedules
         self._own: OwnFunctions | None = None  # the program's own of these
         self._tables: dict[int, tuple[Any, str]] = {}  # id -> table, and its digest when this fit first read it
+        self._counted: dict[str, Any] = {}  # see `_counters`, as this fit started
         self._resumed: Any = None  # the state to continue from, until the first rollout
         self._extras: dict[str, Any] = {}  # what the policy has that is not in its parameters, at the first rollout
         self._earlier: dict[str, Any] = {}  # of that, what earlier attempts have changed
@@ -161,6 +165,7 @@ class HaltuneCallback(Reporting):
         ]
         self._own = OwnFunctions(schedules, (), trial, not trial.checkpoint, self._callbacks())
         self._tables = {}
+        self._counted = self._counted_now()
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps - self._before)
         planned = self.locals["total_timesteps"] - self._before if "total_timesteps" in self.locals else None
@@ -402,6 +407,7 @@ class HaltuneCallback(Reporting):
             "objects": self._objects(),
             "random": capture(),
             "generators": states_of(self._generators()),
+            "globals": {key: [self._counted.get(key), now] for key, now in self._counted_now().items()},
             "policy": differences(policy, self._extras, self._earlier),
             "modules": self._of_modules.changed(own_modules(policy), [policy]),
         }
@@ -417,8 +423,30 @@ class HaltuneCallback(Reporting):
 
     def _generators(self) -> dict[str, Any]:
         """Return the generators that environments and callbacks of the program use, and that no object of them has."""
-        tests = [one.eval_env for one in self._callbacks() if hasattr(one, "eval_env")]
-        return of_code(self.model.env, *tests, *self._own_callbacks())
+        return of_code(self.model.env, *self._tests(), *self._own_callbacks())
+
+    def _counters(self) -> dict[str, dict[str, Any]]:
+        """Return what methods of the program count by `global`: module and name -> the variables of the module.
+
+        They are methods of environments and callbacks, but for those that make an object: each attempt calls these.
+        """
+        owners = [*_environments(self.model.env, *self._tests()), *self._own_callbacks()]
+        own = {base for one in owners for base in type(one).__mro__ if is_own(base.__module__)}
+        found: dict[str, dict[str, Any]] = {}
+        for called, method in (item for base in own for item in vars(base).items()):
+            if isinstance(method, FunctionType) and called != "__init__":
+                held = method.__globals__
+                names = counted_globals(method.__code__) & held.keys()
+                found |= {f"{method.__module__}.{name}": held for name in names if type(held[name]) in PLAIN}
+        return found
+
+    def _counted_now(self) -> dict[str, Any]:
+        """Return the present values of `_counters`."""
+        return {key: held[key.rpartition(".")[2]] for key, held in self._counters().items()}
+
+    def _tests(self) -> list[Any]:
+        """Return the environments in which callbacks evaluate."""
+        return [one.eval_env for one in self._callbacks() if hasattr(one, "eval_env")]
 
     def _is_as_at_start(self, value: Any) -> bool:
         """Return whether it is a table of data, and as this fit found it: such a table is large, and not saved."""
@@ -465,6 +493,10 @@ class HaltuneCallback(Reporting):
         set_extras(self.model.policy, self._earlier)
         self._note_policy(rest.get("modules", {}))
         set_states(self._generators(), rest.get("generators", {}))
+        before = rest.get("globals", {})
+        for key, module in self._counters().items():
+            if key in before and before[key][0] == self._counted.get(key):  # otherwise it goes on from trial to trial
+                module[key.rpartition(".")[2]] = before[key][1]
         self.trial.restores_randomness()
         restore(rest["random"])
 
@@ -472,6 +504,21 @@ class HaltuneCallback(Reporting):
 def _learns() -> bool:
     """Return whether a `learn` is under way: Stable-Baselines3 calls no hook when it fails."""
     return caller("learn", "stable_baselines3.") is not None
+
+
+def _environments(*outermost: Any) -> list[Any]:
+    """Return environments and those that they wrap."""
+    found: list[Any] = []
+    left = [*outermost]
+    while left:
+        one = left.pop()
+        if all(one is not other for other in found):
+            found.append(one)
+            held = getattr(one, "__dict__", {})
+            several = held.get("envs")
+            left += [held[name] for name in ("venv", "env") if name in held]
+            left += several if isinstance(several, list) else []
+    return found
 
 
 def _updates(model: Any) -> int:

@@ -9,19 +9,15 @@ attempt left in the folder do not count again, and neither do rows that a rewrit
 
 from __future__ import annotations
 
-import csv
 import glob
-import io
 import itertools
-import json
 import math
 import os
 import re
 import sqlite3
-import struct
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +26,21 @@ from typing import Any
 from haltune.errors import InvalidInput, NotSupported
 from haltune.log.problem import Measures
 
-Row = dict[str, float]
+from .log_formats import (
+    MANY,
+    Csv,
+    Events,
+    JsonLines,
+    Lines,
+    Matched,
+    MlflowMetric,
+    Reader,
+    Row,
+    WandbRuns,
+    equal,
+    event_types,
+)
+
 KINDS = ("csv", "jsonl", "tensorboard", "mlflow", "wandb", "pattern")
 _STEPS = 50  # whose metrics may still arrive
 _REPEATS = 0.5  # of the time that epochs took: rows that come faster were not trained again
@@ -132,7 +142,7 @@ class Metrics:
                         f"groups as the {what}: {', '.join(sorted(groups))}."
                     )
         if self.kind == "tensorboard":
-            _tensorboard()
+            event_types()
 
 
 _PART = r"\\.|\[(?:\^?\])?(?:\\.|[^]\\])*\]|[^()\[\\]"  # of a regular expression: an escape, a set, another character
@@ -167,16 +177,18 @@ def in_folder(name: str, path: str | None) -> None:
         )
 
 
-# From bytes to rows
+# The rows of one file
 
 
 class Followed:
-    """The rows of one file, as it grows."""
+    """The rows of one file, as it grows. If the program renames it, its last rows come before those of the next one."""
 
     def __init__(self, path: Path, reader: Reader) -> None:
         self._path, self.reader, self._offset = path, reader, 0
-        self._as_read: tuple[int, ...] = ()  # when it was read last; empty: never
+        # inode, size and time of the last change, as it was read last; empty: never; (0,): that file is gone
+        self._as_read: tuple[int, ...] = ()
         self._head = self._tail = b""
+        self._renamed = dict[int, bytes]()  # the first bytes of files that had this path before, by inode
         self._seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
 
@@ -185,8 +197,33 @@ class Followed:
 
         whole: the program has ended, so a last line without an end is complete. cut: unless it was killed.
         """
-        rows, data = list[Row](), self._new_bytes(whole)
-        for row in (*self.reader.feed(data), *(self.reader.end() if whole and not cut else ())):
+        ended, rows = whole and not cut, list[Row]()
+        if (place := self._new_place()) is not None:
+            follows = _has_bytes(self._path)  # until then the program may write on to the renamed file
+            rows = self._counted(self._new_bytes(place, whole), ended or follows)
+            if not follows:
+                return rows
+            self._renamed[self._as_read[0]] = self._head
+        return rows + self._counted(self._new_bytes(self._path, whole), ended)
+
+    def has(self, column: str) -> bool:
+        return any(column in row for row in self._seen)
+
+    def had(self, path: Path, inode: int) -> bool:
+        """Return whether a file in the same folder was read before the program renamed it to this path.
+
+        Raises OSError if it is away.
+        """
+        head = self._head if self._as_read[:1] == (inode,) else self._renamed.get(inode)
+        if not head or path.parent != self._path.parent:
+            return False
+        with path.open("rb") as file:
+            return file.read(len(head)) == head
+
+    def _counted(self, data: bytes, ended: bool) -> list[Row]:
+        """Return the rows of further bytes, without those that the file had before it was rewritten."""
+        rows = list[Row]()
+        for row in (*self.reader.feed(data), *(self.reader.end() if ended else ())):
             self._seen.append(row)
             if self._repeats:
                 if _same(self._repeats.pop(), row):
@@ -195,19 +232,33 @@ class Followed:
             rows.append(row)
         return rows
 
-    def has(self, column: str) -> bool:
-        return any(column in row for row in self._seen)
-
-    def _new_bytes(self, surely: bool) -> bytes:
-        try:
-            if not surely and self._as_read == _as_read(self._path.stat()):
-                return b""
+    def _new_place(self) -> Path | None:
+        """Return the path of the file that was read last, if the program has renamed it within its folder."""
+        if not self._as_read or not self._offset or self._as_read == (0,):  # nothing was read, or it is gone
+            return None
+        with suppress(OSError):
+            if self._path.stat().st_ino == self._as_read[0]:
+                return None
             with self._path.open("rb") as file:
+                if self._is_continued(file, os.fstat(file.fileno())):  # it was written again
+                    return None
+        with suppress(OSError), os.scandir(self._path.parent) as entries:
+            for entry in entries:
+                if entry.inode() == self._as_read[0] and entry.is_file(follow_symlinks=False):
+                    with open(entry.path, "rb") as file:
+                        if self._is_continued(file, os.fstat(file.fileno())):
+                            return Path(entry.path)
+        self._as_read = (0,)
+        return None
+
+    def _new_bytes(self, path: Path, surely: bool) -> bytes:
+        try:
+            if not surely and self._as_read == _as_read(path.stat()):
+                return b""
+            with path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if self._as_read and (found.st_ino != self._as_read[0] or not self._is_continued(file, found)):
-                    self.reader.reset()
-                    self._offset, self._head, self._tail = 0, b"", b""
-                    self._repeats, self._seen = self._seen[::-1], []
+                    self._start_again()
                 self._as_read = _as_read(found)
                 file.seek(self._offset)
                 data = file.read()
@@ -217,6 +268,12 @@ class Followed:
         self._head += data[: _EDGE - len(self._head)]
         self._tail = (self._tail + data)[-_EDGE:]
         return data
+
+    def _start_again(self) -> None:
+        self.reader.reset()
+        self._offset, self._head, self._tail = 0, b"", b""
+        # the file may be written for a second time before it repeats all rows
+        self._repeats, self._seen = [*self._repeats, *self._seen[::-1]], []
 
     def _is_continued(self, file: Any, found: os.stat_result) -> bool:
         if found.st_size < self._offset:
@@ -228,6 +285,12 @@ class Followed:
         return bool(file.read(len(self._tail)) == self._tail)
 
 
+def _has_bytes(path: Path) -> bool:
+    with suppress(OSError):
+        return path.stat().st_size > 0
+    return False
+
+
 def _as_read(stat: os.stat_result) -> tuple[int, ...]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
@@ -235,321 +298,15 @@ def _as_read(stat: os.stat_result) -> tuple[int, ...]:
 def _same(a: Row, b: Row) -> bool:
     """Return whether rows have the same numbers in the columns that both have."""
     common = a.keys() & b.keys()
-    return bool(common) and all(_equal(a[name], b[name]) for name in common)
-
-
-class Reader:
-    """Rows of a format, from the bytes of one file in pieces of any size."""
-
-    def feed(self, data: bytes) -> Iterable[Row]:
-        raise NotImplementedError
-
-    def end(self) -> Iterable[Row]:
-        """Return the rows of an incomplete last line."""
-        return ()
-
-    def reset(self) -> None:
-        """The file starts again."""
-        raise NotImplementedError
-
-
-class Lines(Reader):
-    """A format of one line for each row."""
-
-    ends = re.compile(rb"\n")
-
-    def __init__(self) -> None:
-        self.texts = dict[str, Any]()  # by column, the last cell that was no number; "" if there was none
-        self.reset()
-
-    def reset(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> Iterable[Row]:
-        if not data:
-            return ()
-        *lines, self._rest = self.ends.split(self._rest + data)
-        return [row for line in lines if (row := self._row(line))]
-
-    def end(self) -> Iterable[Row]:
-        line, self._rest = self._rest, b""
-        return [row] if line and (row := self._row(line)) else ()
-
-    def _row(self, line: bytes) -> Row:
-        return self.row(line.decode("utf-8", "replace").removeprefix("\ufeff").strip("\r\n"))
-
-    def row(self, line: str) -> Row:
-        """Return the numbers of a line; none for a line that is no row."""
-        raise NotImplementedError
-
-    def numbers(self, cells: Iterable[tuple[str, Any]]) -> Row:
-        """Return the cells of a line that are numbers, and keep the other ones for messages."""
-        row: Row = {}
-        for name, cell in cells:
-            if (value := number(cell)) is not None:
-                row[name] = value
-            elif cell or name not in self.texts:
-                self.texts[name] = "" if cell is None else cell
-        return row
-
-
-class Csv(Lines):
-    """Comma-separated values, also by tabs, semicolons or spaces. A line with one of the `names` is a header."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = set(names)
-        super().__init__()
-
-    def reset(self) -> None:
-        super().reset()
-        self._header, self._delimiter = list[str](), ""
-
-    def row(self, line: str) -> Row:
-        if not line.strip() or (self._header and line.lstrip().startswith("#")):
-            return {}
-        text = line if self._header else line.lstrip("# ")
-        marks = [self._delimiter] if self._header else _DELIMITERS
-        for mark in marks:
-            cells = _cells(text, mark)
-            if not self._names.isdisjoint(cells):
-                self._header, self._delimiter = cells, mark
-                self.texts |= dict.fromkeys(filter(None, cells), "")
-                return {}
-        if not self._header:  # a title, or a header without a name that the study needs
-            cells = _cells(text, next((mark for mark in marks if mark in text), ","))
-            if not any(number(cell) is not None for cell in cells):
-                self.texts |= dict.fromkeys(filter(None, cells), "")
-            return {}
-        if len(cells) != len(self._header):  # a killed program left a part of a line
-            return {}
-        return self.numbers((name, cell) for name, cell in zip(self._header, cells, strict=True) if name)
-
-
-_DELIMITERS = (",", "\t", ";", " ")
-
-
-def _cells(line: str, delimiter: str) -> list[str]:
-    if delimiter == " ":
-        return line.split()
-    with suppress(csv.Error):
-        return [cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=delimiter))]
-    return []
-
-
-class JsonLines(Lines):
-    """A JSON object in each line; numbers within others are named eval.loss."""
-
-    def feed(self, data: bytes) -> Iterable[Row]:
-        rows = [*super().feed(data)]
-        # an object is complete without the end of its line, which json.dump does not write
-        if data and self._rest.rstrip().endswith(b"}") and (row := self._row(self._rest)):
-            self._rest = b""
-            rows.append(row)
-        return rows
-
-    def row(self, line: str) -> Row:
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            return {}
-        return self.numbers(_flat(found)) if isinstance(found, dict) else {}
-
-
-def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
-
-
-# 0,95 and 1,000 and 1,125.50, and no values with commas between them, such as 2,0.75
-_COMMAS = re.compile(r"(?<!,)[-+]?\d+(?:,\d+)+(?:(?<=,\d{3})\.\d+)?(?!\d|\.\d)")
-_THOUSANDS = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:,?|\.\d+)")
-
-
-class Matched(Lines):
-    """Lines for people, in which patterns find numbers. Progress bars end lines by a carriage return.
-
-    by: the column of the position, in which commas are thousands separators, as they are in 1,125.50. Any other number
-    with a comma is none.
-    """
-
-    ends = re.compile(rb"[\r\n]")
-    _colours = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-    def __init__(self, patterns: Sequence[re.Pattern[str]], by: str | None = None) -> None:
-        self._patterns, self._by = patterns, by
-        self.twice: tuple[str, str] | None = None  # a group with two values in one line, and the line
-        self.last = ""  # the last line with a number
-        super().__init__()
-
-    def row(self, line: str) -> Row:
-        line, row = self._colours.sub("", line), Row()
-        for pattern in self._patterns:
-            for found in pattern.finditer(line):
-                names = (name for name, text in found.groupdict().items() if text is not None)
-                new = self.numbers((name, self._cell(found, name)) for name in names)
-                changed = [name for name in new if name in row and not _equal(new[name], row[name])]
-                if changed and self.twice is None:
-                    self.twice = changed[0], line
-                row |= new
-        self.last = line if row else self.last
-        return row
-
-    def _cell(self, found: re.Match[str], name: str) -> str:
-        """Return the text of a group, with the rest of a number with commas, of which [\\d.]+ takes the start."""
-        text, line = found[name], found.string
-        whole = _COMMAS.match(line, found.start(name))
-        if whole and whole[0].startswith(f"{text},"):
-            joined = line[: whole.start()] + whole[0].replace(",", "") + line[whole.end() :]
-            if found.re.match(joined, found.start()):  # otherwise the pattern needs the comma, between two numbers
-                text = whole[0]
-        separates = _THOUSANDS.fullmatch(text) and (name == self._by or "." in text)
-        return text.replace(",", "") if separates else text
-
-
-class MlflowMetric(Lines):
-    """A file of MLflow for one metric: the time, the value and the step in each line."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        super().__init__()
-
-    def row(self, line: str) -> Row:
-        parts = [number(part) for part in line.split()]
-        if len(parts) != 3 or parts[1] is None or parts[2] is None:
-            return {}
-        return {self._name: parts[1], "step": parts[2]}
-
-
-class Events(Reader):
-    """TensorBoard's events: records of a length, its checksum, the data and their checksum."""
-
-    def __init__(self) -> None:
-        self._event, self._array = _tensorboard()
-        self.reset()
-
-    def reset(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> Iterable[Row]:
-        data, place = self._rest + data, 0  # cut once: a file may have millions of records
-        while len(data) - place >= 12:
-            (length,) = struct.unpack_from("<Q", data, place)
-            if len(data) - place < 16 + length:
-                break
-            record, place = data[place + 12 : place + 12 + length], place + 16 + length
-            row: Row = {}
-            with suppress(Exception):  # a record of another version, or a damaged one
-                event = self._event.FromString(record)
-                row = self._scalars(event)
-            if row:
-                yield {**row, "step": float(event.step)}
-        self._rest = data[place:]
-
-    def _scalars(self, event: Any) -> Row:
-        row: Row = {}
-        for value in event.summary.value:
-            kind = value.WhichOneof("value")
-            if kind == "simple_value":
-                row[value.tag] = float(value.simple_value)
-            elif kind == "tensor":
-                array = self._array(value.tensor)
-                if array.size == 1 and array.dtype.kind in "fiu":
-                    row[value.tag] = float(array.reshape(())[()])
-        return row
-
-
-class WandbRuns(Reader):
-    """W&B's file run-ID.wandb: records of its protocol, Record.history, in pieces within blocks as in a LevelDB log.
-
-    A piece has a checksum (4 bytes), its length (2), its place in the record (1: all of it, 2: first, 3: middle,
-    4: last), and the data.
-    """
-
-    _block, _header = 32768, 7  # bytes of a block, before the data of a piece and at the start of the file
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self._rest, self._place, self._record = b"", 0, b""
-
-    def feed(self, data: bytes) -> Iterable[Row]:
-        data, place = self._rest + data, 0  # cut once: a file may have millions of records
-        while len(data) - place >= self._header:
-            left = self._block - self._place % self._block
-            length, kind = struct.unpack_from("<HB", data, place + 4)
-            size = self._header if self._place == 0 else left if left < self._header else self._header + length
-            if len(data) - place < size:
-                break
-            piece, place = data[place + self._header : place + size], place + size
-            if self._place and left >= self._header and (row := self._row(piece, kind)):
-                yield row
-            self._place += size
-        self._rest = data[place:]
-
-    def _row(self, piece: bytes, kind: int) -> Row:
-        self._record = piece if kind in (1, 2) else self._record + piece
-        row: Row = {}
-        with suppress(ValueError, IndexError):  # a record of another version, or a damaged one
-            for item in _parsed(self._record).get(2, []) if kind in (1, 4) else ():  # its history
-                row |= self._history(_parsed(item))
-        return row
-
-    @staticmethod
-    def _history(history: Mapping[int, list[Any]]) -> Row:
-        row: Row = {}
-        for item in map(_parsed, history.get(1, [])):
-            name = ".".join(part.decode() for part in item.get(1, []) or item.get(2, []))
-            value = json.loads(item[16][-1]) if item.get(16) else None
-            if not name.startswith("_"):
-                row |= {part: v for part, cell in _flat({name: value}) if (v := number(cell)) is not None}
-        step = _parsed(history[2][-1]).get(1, [0])[-1] if history.get(2) else None
-        return row if step is None or not row else {**row, "step": float(step)}
-
-
-def _parsed(message: bytes) -> dict[int, list[Any]]:
-    """Return the fields of a message of Protocol Buffers by their numbers. Raises IndexError if it is cut short."""
-
-    def number_at(place: int) -> tuple[int, int]:
-        value = shift = 0
-        while True:
-            value |= (message[place] & 127) << shift
-            place, shift = place + 1, shift + 7
-            if message[place - 1] < 128:
-                return value, place
-
-    found: dict[int, list[Any]] = {}
-    place = 0
-    while place < len(message):
-        key, place = number_at(place)
-        value: Any = None
-        if key & 7 == 0:
-            value, place = number_at(place)
-        else:
-            size, place = (8, place) if key & 7 == 1 else (4, place) if key & 7 == 5 else number_at(place)
-            value, place = message[place : place + size], place + size
-        found.setdefault(key >> 3, []).append(value)
-    return found
-
-
-def _tensorboard() -> tuple[Any, Any]:
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.util.tensor_util import make_ndarray
-    except ImportError:
-        raise InvalidInput("To read TensorBoard's events haltune needs its package: pip install tensorboard.") from None
-    return Event, make_ndarray
+    return bool(common) and all(equal(a[name], b[name]) for name in common)
 
 
 class Database(Followed):
     """The rows of a database of MLflow, in SQLite, each with one metric and the step."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(path, Reader())
         self._address, self._last = f"{path.absolute().as_uri()}?mode=ro", 0
-        self.reader, self._seen = Reader(), []
 
     def read(self, whole: bool = False, cut: bool = False) -> list[Row]:
         rows: list[Row] = []
@@ -563,20 +320,6 @@ class Database(Followed):
                 rows.append({name: value, "step": float(step)})
                 self._last = place
         return rows
-
-
-def number(value: Any) -> float | None:
-    """Return a cell as a number, also nan and 95.2%; None if it is none."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        value = value.strip().removesuffix("%")
-        if "_" in value:
-            return None
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 # The files of a trial
@@ -645,6 +388,17 @@ class MetricLog:
                 found |= followed.reader.texts
         return found
 
+    def kinds(self, name: str) -> dict[str, list[str]]:
+        """Return a few texts in which rows of files with the column `name` differ, such as train and val, by column."""
+        found = dict[str, set[str]]()
+        for followed in self._files.values():
+            if isinstance(followed.reader, Lines) and followed.has(name):
+                for column, texts in followed.reader.kinds.items():
+                    found.setdefault(column, set()).update(texts)
+        few = {column: sorted(texts) for column, texts in found.items() if 1 < len(texts) < MANY}
+        # texts with digits are times, or names of files
+        return {column: texts for column, texts in few.items() if not any(map(str.isdigit, "".join(texts)))}
+
     @property
     def twice(self) -> tuple[str, str] | None:
         """A group of the pattern that has two values in one line, and the line."""
@@ -681,8 +435,13 @@ class MetricLog:
             paths = [p for p in _below(paths, "*") if "metrics" in p.relative_to(self._folder).parts]
         for found in paths:
             file = found.resolve()  # a link, such as runs/latest, leads to a file that is followed already
-            if file not in self._files and file.is_file():
-                self._files[file] = Followed(file, self._reader(found))
+            if file in self._files or not file.is_file():
+                continue
+            with suppress(OSError):  # it is away now
+                inode = file.stat().st_ino
+                before = any(followed.had(file, inode) for followed in self._files.values())  # log.csv.1, perhaps
+                if not before:
+                    self._files[file] = Followed(file, self._reader(found))
 
     def _reader(self, path: Path) -> Reader:
         kind = self._metrics.kind
@@ -690,10 +449,12 @@ class MetricLog:
             parts = path.relative_to(self._folder).parts
             return MlflowMetric("/".join(parts[parts.index("metrics") + 1 :]))  # a metric may be metrics/mAP50
         if kind == "csv":
-            return Csv(self._names)
+            return Csv(self._names, self._metrics.by)
         if kind == "pattern":
             return Matched(self._metrics.patterns, self._metrics.by)
-        return JsonLines() if kind == "jsonl" else WandbRuns() if kind == "wandb" else Events()
+        if kind == "jsonl":
+            return JsonLines(self._names, self._metrics.by)
+        return WandbRuns() if kind == "wandb" else Events()
 
 
 def _is_sqlite(path: Path) -> bool:
@@ -815,7 +576,7 @@ class Curve:
             return []
         last = max((place for place in self._took if place <= position), default=self._origin)
         took = self._took[last] - (0.0 if first else self._took[self._origin])
-        self.again = not _equal(metrics[self._goal], self._earlier.get(position, metrics[self._goal]))
+        self.again = not equal(metrics[self._goal], self._earlier.get(position, metrics[self._goal]))
         self.again |= self._now() - self._since > _REPEATS * took
         if not self.again and position < self._after:
             return []
@@ -844,7 +605,7 @@ class Curve:
             self._early &= position == self._start  # otherwise it evaluates seldom
             known = self._earlier.get(position)
             if self._earlier and position <= self._after and self._start <= self._began:
-                if not _equal(goal, known):
+                if not equal(goal, known):
                     was = "had none" if known is None else f"was {known:.6g}"
                     raise NotSupported(
                         f"A trial should continue after {self._by} {self._after:g}, but its log starts at {self._by} "
@@ -857,7 +618,7 @@ class Curve:
             elif position == self._after and known is not None and not math.isclose(goal, known, rel_tol=_NOISE):
                 self.differs = goal
         if position <= self._reached:
-            if goal is not None and not _equal(goal, self._values.get(position, goal)):
+            if goal is not None and not equal(goal, self._values.get(position, goal)):
                 self.repeated = position
             if position == self._reached:
                 self._latest |= {name: row[name] for name in row.keys() - self._latest.keys() - {self._by}}
@@ -897,7 +658,3 @@ class Curve:
         if self._by in row:
             self._last = row[self._by] + self._shift if math.isfinite(row[self._by]) else None
         return self._last
-
-
-def _equal(a: float, b: float | None) -> bool:
-    return a == b or (b is not None and math.isnan(a) and math.isnan(b))

@@ -298,6 +298,11 @@ def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
     return failed_by(trial, f"{short}{why}: {last}", tail or None, tail, diverged)
 
 
+def says_why(line: str) -> bool:
+    """Return whether a line of a program says that a disk or memory is full, or that the training diverged."""
+    return told_full(line) or told_short(line) or _DIVERGED.search(line) is not None
+
+
 def failed_by(trial: Trial, error: str, traceback: str | None, tail: str, diverged: bool = False) -> Ending:
     """Record that a program failed. tail: the last lines of its output."""
     trial.fail(Failure(error, traceback))

@@ -30,9 +30,10 @@ from haltune.study.loading import VARIABLE, leave_when
 
 from . import limits
 from .crew import Child, Ending, Slot, got_signal
-from .metric_logs import Curve, MetricLog, Row, files_in
+from .log_formats import Row
+from .metric_logs import Curve, MetricLog, files_in
 from .program_checkpoints import STILL, ProgramCheckpoints, copy_unchanged
-from .programs import LINKS, Program, failed, failed_by, tail_of
+from .programs import LINKS, Program, failed, failed_by, says_why, tail_of
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
 _LATE = 20.0  # seconds without a row after which many at once are a log that the program writes late
@@ -158,16 +159,9 @@ class Unedited(Child):
             )
             curve.differs = None
         if curve.repeated is not None:
-            goal, files = trial.goal.metric, self._log.files_with(trial.goal.metric)
             trial.hint(
-                f"The log has several values of {goal!r} at {trial.unit} {curve.repeated:g}; the first counts. "
-                + (
-                    f"They are in {', '.join(files)}: name the right one under [metrics]."
-                    if len(files) > 1
-                    else f"If a row is less than one {trial.unit}, or the count starts again within a training, name "
-                    "another column as position under [metrics]. If a progress bar repeats an earlier value, let the "
-                    "pattern match its last line only. Of several trainings in one program, only the first counts."
-                ),
+                f"The log has several values of {trial.goal.metric!r} at {trial.unit} {curve.repeated:g}; the first "
+                f"counts. {self._how_to_choose()}",
                 "several values",
             )
             curve.repeated = None
@@ -197,6 +191,24 @@ class Unedited(Child):
                 f"{self._columns()}",
                 "no metric",
             )
+
+    def _how_to_choose(self) -> str:
+        """Return how to name the right one of several values of a position, in sentences."""
+        goal, path = self._trial.goal.metric, self._metrics.path
+        if len(files := self._log.files_with(goal)) > 1:
+            return f"They are in {', '.join(files)}: name the right one under [metrics]."
+        if kinds := self._log.kinds(goal):
+            name, texts = next(iter(kinds.items()))
+            where = "" if path is None else f', with file = "{path}"'
+            return (
+                f"Rows differ in {name!r} ({', '.join(map(repr, texts))}). If only some of them have the right value, "
+                f"match their lines alone by a pattern{where} under [metrics]."
+            )
+        return (
+            f"If a row is less than one {self._trial.unit}, or the count starts again within a training, name another "
+            "column as position under [metrics]. If a progress bar repeats an earlier value, let the pattern match its "
+            "last line only. Of several trainings in one program, only the first counts."
+        )
 
     def _report(self, ended: bool = False) -> None:
         """Report rows until one is to pause the trial, whose state is to be saved first.
@@ -434,8 +446,11 @@ class Unedited(Child):
         if not self._ends and code != 0:  # what has trained in full is not trained again
             return failed(trial, limits.how_it_died(code), self._output, self._printed)
         if not self._ends and not trial.epoch:
-            why = f"ended without a value of {self._missing!r}. {self._columns()}"
             tail = tail_of(self._output, self._printed)
+            if self._gave_up(tail):
+                why = f"ended with exit status 0 and no value of {self._missing!r} ({self._columns().rstrip('.')})"
+                return failed(trial, why, self._output, self._printed)
+            why = f"ended without a value of {self._missing!r}. {self._columns()}"
             return failed_by(
                 trial, why, tail or None, f"Its program {why}" + (f"\nIt printed:\n{tail}" if tail else "")
             )
@@ -524,6 +539,18 @@ class Unedited(Child):
             "checkpoints count",
         )
 
+    def _gave_up(self, tail: str) -> bool:
+        """Return whether a program without a value ended early, and the last line that it printed says why.
+
+        Otherwise the goal may have another name, so that each trial would be lost.
+        """
+        names, waits = self._log.names, self._curve.waits
+        if waits and self._metrics.by is not None:
+            early = waits < (self._trial.horizon or 0)
+        else:
+            early = not self._log.columns and (not names or self._missing in names)
+        return early and says_why(tail.rpartition("\n")[2])
+
     @property
     def _missing(self) -> str:
         """The first metric that the study needs and the log does not have."""
@@ -554,7 +581,8 @@ class Unedited(Child):
         there = sorted(str(path.relative_to(self._folder)) for path in files_in(self._folder))
         what = ", ".join(there[:8]) or "nothing"
         if self._log.found:
-            how = " A row is an object in one line." if self._metrics.kind == "jsonl" else ""
+            lines = " A row is an object in one line, or in several lines that are indented."
+            how = lines if self._metrics.kind == "jsonl" else ""
             return f"{where} has no rows of numbers.{how}"
         return f"There is no {where} in {self._folder}, which holds {what}."
 

@@ -13,8 +13,8 @@ trial.load_model(make_model), which builds the model by your function.
 A resumed fit also restores:
 
 - the trainable layers, and all optimizers that the model holds
-- the plain attributes of layers, losses and other callbacks (EarlyStopping, ReduceLROnPlateau, your own), and variables
-  of Keras in modules that their code names
+- the plain attributes of layers, losses and other callbacks (EarlyStopping, ReduceLROnPlateau, your own), buffers of
+  torch, and variables of Keras and random generators in modules that their code names
 - the place in the data: the generators of a DataLoader or a PyDataset, the orders of a tf.data dataset that shuffles
   from a seed, and with steps_per_epoch the batches already read
 
@@ -59,6 +59,7 @@ from ..base import Reporting, inherited, of_instance
 from ..changes import warn_of_failed
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
+from .data import Data, batches_of_epoch
 from .saving import load_best, load_model
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class _Attempt:
     end: tuple[Any, Any] | None = None  # of the last fit that another one may follow: see `_end_of_fit`
     generators: list[tuple[Any, Any]] = field(default_factory=list)  # of the program, and their states at that end
     watch: companions.Watch | None = None  # of the last fit
-    data: companions.Data | None = None
+    data: Data | None = None
 
 
 _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionary()
@@ -190,7 +191,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._within_fit = False  # this fit has set the model
         # a mark of all weights in the last evaluation of the epoch, and whether recurrent layers carried something
         self._evaluated: tuple[str, bool] | None = None
-        self._changed: Collection[str] | None = None  # attributes that had changed when that evaluation started
+        self._changed: Mapping[str, Any] | None = None  # states that had changed when that evaluation started
         # when that evaluation started, the metrics that the epoch's training had not updated
         self._unset: Collection[str] | None = None
         self._tested: Collection[str] = ()  # names of the metrics of the last evaluation
@@ -240,9 +241,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 saving.load_again(self.model, self._resumed)
                 self.model._initial_epoch = None
 
-    def _data_of_fit(self, earlier: companions.Data | None) -> companions.Data:
+    def _data_of_fit(self, earlier: Data | None) -> Data:
         trial = self.trial
-        return companions.Data(trial.id, (carried.who(trial), trial.attempt), earlier, self._validation)
+        return Data(trial.id, (carried.who(trial), trial.attempt), earlier, self._validation)
 
     def _others(self, listed: list[Any]) -> dict[str, Any]:
         return companions.callbacks_in(listed, lambda c: c is self or surroundings.is_listener(c))
@@ -320,7 +321,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if more is not None and more["within"]:
             self._refuse_other_end(more["ends"])
             self._due = more.get("epoch")
-        self.trial.restores_randomness()
+        self.trial.restores_randomness(self._watch.give_back)
         try:
             if more is not None:
                 if self._loaded != _mark_all(model):
@@ -523,7 +524,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._refuse_loop_without_start()
         reporter, model, params = self._reporter, self.model, self.params or {}
         trial, monitor = reporter.trial, reporter.metric
-        optimizers.add_batches(model, companions.batches_of_epoch(params.get("steps")))
+        optimizers.add_batches(model, batches_of_epoch(params.get("steps")))
         self._step.epoch_ends()
         trained = self._position(epoch + 1)
         self._in_epoch = False
@@ -644,9 +645,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             try:
                 changed = self._watch.changes()[0]
                 before = changed if self._changed is None else self._changed
-                if not self.monitor.endswith("loss"):  # an evaluation without its losses has the same metrics
-                    before = [path for path in before if not path.startswith("loss ")]
-                suffix = saving.kept_suffix(self.trial, model, changed, before)
+                # an evaluation without its losses has the same metrics, and most layers draw in training alone
+                without = () if self.monitor.endswith("loss") else ("loss ",)
+                read = [
+                    p for p, state in before.items() if not (p.startswith(without) or companions.is_drawn(p, state))
+                ]
+                suffix = saving.kept_suffix(self.trial, model, changed, read)
             except NotSupported as error:
                 self._reporter.advise(
                     f"The model of trial {self.trial.id}, the best so far, is not kept: {error}", "kept"
@@ -676,11 +680,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._training.check(model)
             apart = companions.Apart(model)
             of_callbacks = within or bool(repeated)
-            changed, unread = self._watch.changes(within, of_callbacks, apart)
+            changed, unread = self._watch.changes(within, of_callbacks, apart, lasting=True)
             if unread:
                 raise NotSupported(unread[0])
             more = {
-                "attributes": self._watch.lasting(of_callbacks) | changed,
+                "attributes": changed,
                 "within": within,  # a fit, whose hooks of the start have been called
                 "ends": (self.params or {}).get("epochs"),  # that fit
                 "epoch": self._epoch + 1,  # with which it continues

@@ -1,20 +1,16 @@
-"""State of a fit outside of its model's file: other callbacks, attributes of layers, the place in the data.
+"""State of a fit outside of its model's file: other callbacks, attributes of layers, variables of modules.
 
 A `Watch` marks the attributes of objects when a fit starts, so that only what changes later is saved: numbers, texts,
-arrays, generators, containers of these, variables of Keras that are not of the model, also those of modules that the
-code names, and variables of a callback's functions. Large arrays, such as copies of the weights, are written apart.
-Attributes that cannot be read are named, also arrays that are larger than a few copies of the model, and lists of a
-million values, of which a sample changes.
-
-A fit with steps_per_epoch may end an epoch within its data. A resumed fit then reads the earlier batches again, without
-training. A shuffle of tf.data from a seed returns to its pass if all passes are whole.
+arrays, generators, containers of these, variables of Keras that are not of the model, and variables of a callback's
+functions. Of modules that the code names, it saves variables and random generators, not numbers: most are records of
+all trials. Large arrays, such as copies of the weights, are written apart. Attributes that cannot be read are named,
+also arrays that are larger than a few copies of the model, and lists of a million values, of which a sample changes.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-import json
 import math
 import re
 import textwrap
@@ -30,14 +26,12 @@ import numpy as np
 
 from haltune._utils import randomness
 from haltune._utils.around import is_own, names_in
-from haltune._utils.interruption import caller, variables
 from haltune.errors import NotSupported
 from haltune.study import Study
 from haltune.study.port import Port, weak
 
 from .. import objects
-from ..changes import clocks, is_time
-from . import shuffles
+from ..changes import clocks, is_time, set_buffers, unsaved_buffers
 from .optimizers import layers_of, optimizers_of
 
 _SKIPPED = {"_model", "_model_ref", "model"}
@@ -45,12 +39,12 @@ _SET_BY_KERAS = {"params", "validation_data"}  # in a callback
 _CONFIGURED = {"min_delta", "monitor_op"}  # Keras changes its sign once the direction is known: not a state
 
 _COPIES = 4  # of the model, as the best weights, a teacher and averages
-_SHORT = 20  # elements of a list of the program, such as layers
-_PEEKED = 2  # batches of a generator that Keras reads before the training, for their shapes
+_LONG = 1000  # elements of a container that is searched only if its first one is or has a part of Keras
 OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MADE = "made "  # before the mark of a model that a hook of the fit's start has made
 _PLAIN = "plain "  # start of the mark of a number, a text or None
 _GLOBAL = "global "  # before the name of a variable of a module, in a path
+_SEED = "/state"  # end of the path of the state of a random generator
 
 Slot = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
 Place = tuple[str, Any, Callable[[Any], object], str]  # a slot and its kind; "": an attribute or a variable
@@ -85,7 +79,7 @@ def carried(model: Any) -> list[Any]:
     from keras import tree
 
     layers = [one for one in layers_of(model) if getattr(one, "stateful", False)]
-    return [v for one in layers for v in tree.flatten(getattr(one, "states", None)) if _is_variable(v)]
+    return [v for one in layers for v in tree.flatten(getattr(one, "states", None)) if is_variable(v)]
 
 
 def carries(model: Any) -> bool:
@@ -155,6 +149,7 @@ class Watch:
         # arrays that are there when the fit starts: path -> array
         self._arrays: dict[str, Callable[[], Any]] = {} if earlier is None else {**earlier._arrays}
         self._begun: dict[str, str] | None = None  # marks of variables outside of the model in the first epoch
+        self._before: list[tuple[Any, Callable[[Any], object], Any]] = []  # see `give_back`
         new = {name: owner for name, owner in owners.items() if name not in self.same}
         for path, value, _, kind in self._places(new):
             self._note_array(path, value)
@@ -207,14 +202,16 @@ class Watch:
         """Return the name of an attribute for messages."""
         owner, _, attribute = path.partition("/")
         of = f"{type(self._owners.get(owner)).__name__}."
-        return attribute.removeprefix(_GLOBAL) if is_global(path) else f"{of}{attribute}"
+        called = attribute.removeprefix(_GLOBAL) if is_global(path) else f"{of}{attribute}"
+        return called.replace("/", ".")
 
     def changes(
-        self, within: bool = True, of_callbacks: bool = True, apart: Apart | None = None
+        self, within: bool = True, of_callbacks: bool = True, apart: Apart | None = None, lasting: bool = False
     ) -> tuple[dict[str, Any], list[str]]:
         """Return what changed: path -> state; and why other changes cannot be saved.
 
         within: a fit, rather than at its end. of_callbacks: their attributes, too. apart: takes large arrays.
+        lasting: return also the states, changed or not, of what another trial or another process may have otherwise.
         """
         if not self._references:
             return {}, []
@@ -229,7 +226,7 @@ class Watch:
             found = {path: apart.state_of(values[path]) for path in lost}
             states |= {path: state for path, state in found.items() if state is not None}
         # a dataset that is also an iterator is watched itself
-        lost = [path for path in lost if path not in states and not _is_part(values[path], "utils.PyDataset")]
+        lost = [path for path in lost if path not in states and not is_part(values[path], "utils.PyDataset")]
         for path in states.keys() & self._arrays.keys():
             array = values[path]  # other parts of the program may hold it, too, such as the data
             if array is not None and array is self._arrays[path]():
@@ -248,16 +245,8 @@ class Watch:
         # later tensors: a resumed fit has nothing there that shows that the arrays were tensors
         later = states.keys() - self._tensors
         unread += [path for path, _, _, kind in places if kind == _TENSORS and path in later]
+        states = _lasting(places) | states if lasting else states
         return states, [objects.unsaved(path.replace("/", "."), values[path]) for path in unread]
-
-    def lasting(self, of_callbacks: bool) -> dict[str, Any]:
-        """Return the states, changed or not, of the variables outside of the model.
-
-        They may outlive a fit, so another trial may change them before this one resumes. of_callbacks: see `changes`.
-        """
-        held = [(path, value) for path, _, value in self._variables() if of_callbacks or path.startswith(OF_MODEL)]
-        small = [(path, value) for path, value in held if value.nbytes <= objects.SMALL]
-        return {path: objects.data_of(value) for path, value in small if objects.is_data(objects.mark(value))}
 
     def epoch_begins(self, who: str) -> str | None:
         """Note the variables outside of the model in the first epoch; return the name of one left by another trial.
@@ -287,7 +276,7 @@ class Watch:
     def _variables(self) -> Iterator[tuple[str, Any, Any]]:
         """Yield the variables outside of the model, without random generators: path, variable, value."""
         for path, value, put, _ in self._places():
-            if (variable := _variable_of(put)) is not None and not path.endswith("/state"):
+            if (variable := _variable_of(put)) is not None and not path.endswith(_SEED):
                 yield path, variable, value
 
     def other_model(self) -> str | None:
@@ -302,7 +291,8 @@ class Watch:
         """Set what changed; return the names of what cannot be set. apart: the large arrays.
 
         What trials share stays, such as a list of the program's own records. Data have none, nor have parts of a model
-        and callbacks of Keras.
+        and callbacks of Keras. Random generators of modules, which trials share, too, continue where the trial paused,
+        until `give_back`.
         """
         there, failed = {path: (value, put) for path, value, put, _ in self._places()}, []
         for path, state in changed.items():
@@ -311,14 +301,25 @@ class Watch:
                 if path in there:
                     value, put = there[path]
                     of = self._owners[path.partition("/")[0]]
-                    own = self._of_data or _is_part(of, "Layer") or type(of).__module__.startswith("keras.")
-                    if own or not objects.is_shared(value, state, self._trial):
-                        put(objects.put_back(state, value, apart=apart))
-                elif owner in self._owners:
+                    own = self._of_data or is_part(of, "Layer") or type(of).__module__.startswith("keras.")
+                    drawn = is_global(path) and (path.endswith(_SEED) or randomness.is_generator(value))
+                    if own or drawn or not objects.is_shared(value, state, self._trial):
+                        before = (objects.mark(value), objects.data_of(value)) if drawn else None
+                        new = objects.put_back(state, value, apart=apart)
+                        put(new)
+                        if before is not None and objects.mark(new) != before[0]:  # another trial has drawn since
+                            self._before.append((new, put, before[1]))
+                elif owner in self._owners and not is_global(path):
                     setattr(self._owners[owner], name, objects.put_back(state, None, apart=apart))
             except NotSupported:  # built otherwise in this attempt
                 failed.append(self.called(path))
         return failed
+
+    def give_back(self) -> None:
+        """State that the trial ends: the generators of modules continue where they were before `put_back`."""
+        for value, put, state in self._before:
+            put(objects.put_back(state, value))
+        self._before = []
 
 
 class Compiled:
@@ -385,7 +386,7 @@ def _numbers(model: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
     found: dict[str, tuple[Any, Callable[[Any], object]]] = {}
     for name, one in () if model is None else owners_in(model, {}).items():
         read = _read_by(type(one))
-        for path, value, put in _slots(name, one, {id(one)}):
+        for path, value, put in slots_of(name, one, {id(one)}):
             if type(value) in (bool, int, float) and path.partition("/")[2] in read:
                 found[path] = value, put
     return found
@@ -410,7 +411,7 @@ def _parts_of_keras() -> tuple[type, ...]:
 
 def settings_of(name: str, owner: Any) -> dict[str, str]:
     """Return the marks of the attributes of a part of a model that can be saved, by their paths."""
-    marks = {path: objects.mark(value, _parts_of_keras()) for path, value, _ in _slots(name, owner, {id(owner)})}
+    marks = {path: objects.mark(value, _parts_of_keras()) for path, value, _ in slots_of(name, owner, {id(owner)})}
     return {path: marked for path, marked in marks.items() if objects.is_data(marked)}
 
 
@@ -422,23 +423,23 @@ def _places(owners: Mapping[str, Any], of_data: bool) -> list[Place]:
     compiled: set[int] = set()
     for name, owner in owners.items() if on_jax else ():
         of_model = name.startswith(("model", "layer ", "loss "))
-        slots = _slots(name, owner, {id(owner)}) if of_model else []
-        compiled |= {id(v) for _, value, _ in slots for _, v in _parts_in(value)}
+        slots = slots_of(name, owner, {id(owner)}) if of_model else []
+        compiled |= {id(v) for _, value, _ in slots for _, v in parts_in(value)}
     places: list[Place] = []
     saved: set[int] | None = None  # of the variables that the model's file has
     for name, owner in owners.items():
-        of_optimizer = _is_part(owner, "Optimizer")
-        # of data: what has a state is found by `_seeds_of`
-        of_modules = [] if of_data else _globals(name, owner)
-        for path, value, put in (*_slots(name, owner, {id(owner)}), *of_modules):
+        of_optimizer = is_part(owner, "Optimizer")
+        of_modules = [] if of_data else _globals(name, owner)  # what data name is found by `data._seeds_of`
+        for path, value, put in (*slots_of(name, owner, {id(owner)}), *buffers_of(name, owner), *of_modules):
             if type(value) in objects.PLAIN:
                 places.append((path, value, put, ""))
                 continue
             if of_optimizer:
                 continue  # the model's file has its variables
-            found = _parts_in(value)
-            inner = [(at, v) for at, v in found if _is_variable(v) and id(v) not in compiled]
-            held = [] if _is_part(owner, "Layer") else [(at, one) for at, one in found if not _is_variable(one)]
+            found = parts_in(value)
+            inner = [(at, v) for at, v in found if is_variable(v) and id(v) not in compiled]
+            tracked = is_part(owner, "Layer") and not is_global(path)  # by Keras
+            held = [] if tracked else [(at, one) for at, one in found if not is_variable(one)]
             if not inner and not held:
                 if (arrays := _as_arrays(value)) is value:
                     places.append((path, value, put, ""))
@@ -448,16 +449,30 @@ def _places(owners: Mapping[str, Any], of_data: bool) -> list[Place]:
             saved = _saved(owners.get("model")) if saved is None else saved
             for at, v in inner:
                 if id(v) not in saved:  # JAX's step has no variable of TensorFlow, such as a generator's in tf.data
-                    kind = _OTHER if on_jax and _is_part(v, "Variable") else _PART
+                    kind = _OTHER if on_jax and is_part(v, "Variable") else _PART
                     places.append((f"{path}{at}", ops.convert_to_numpy(v), v.assign, kind))
             places += [(f"{path}{at}", one, put, _PART) for at, one, put in _next_to({at for at, _ in found}, value)]
             for at, one in held:
-                variables = [one.state] if _is_part(one, "random.SeedGenerator") else one.variables
+                variables = [one.state] if is_part(one, "random.SeedGenerator") else one.variables
                 variables = [v for v in variables if id(v) not in saved]
                 weights = [ops.convert_to_numpy(v) for v in variables]
-                kind = _WEIGHTS + next((of for of in ("Layer", "Metric") if _is_part(one, of)), "others")
+                kind = _WEIGHTS + next((of for of in ("Layer", "Metric") if is_part(one, of)), "others")
                 places += [(f"{path}{at}", weights, partial(_assign, variables), kind)] if variables else []
     return places
+
+
+def _lasting(places: list[Place]) -> dict[str, Any]:
+    """Return the states, changed or not, of what modules hold, and of other variables outside of the model.
+
+    They may outlive a fit, so another trial may change them before this one resumes.
+    """
+    held = [
+        (path, value)
+        for path, value, put, _ in places
+        if is_global(path) or (_variable_of(put) is not None and not path.endswith(_SEED))
+    ]
+    small = [(path, value) for path, value in held if getattr(value, "nbytes", 0) <= objects.SMALL]
+    return {path: objects.data_of(value) for path, value in small if objects.is_data(objects.mark(value))}
 
 
 def _saved(model: Any) -> set[int]:
@@ -468,7 +483,7 @@ def _saved(model: Any) -> set[int]:
 def _variable_of(put: Callable[[Any], object]) -> Any:
     """Return the variable of Keras or TensorFlow that a slot assigns; None if it is another slot."""
     variable = getattr(put, "__self__", None)
-    return variable if _is_variable(variable) else None
+    return variable if is_variable(variable) else None
 
 
 def _assign(variables: list[Any], values: list[Any]) -> None:
@@ -494,7 +509,7 @@ def _as_arrays(value: Any) -> Any:
         arrays = [_as_arrays(one) for one in inner]
         if any(one is not old for one, old in zip(arrays, inner, strict=True)):
             new = dict(zip(value, arrays, strict=True)) if isinstance(value, dict) else type(value)(arrays)
-    elif ops.is_tensor(value) and not getattr(value, "is_leaf", False) and not _is_variable(value):
+    elif ops.is_tensor(value) and not getattr(value, "is_leaf", False) and not is_variable(value):
         with suppress(Exception):  # one of a graph of TensorFlow or JAX has no value
             new = value.detach() if hasattr(value, "untyped_storage") else ops.convert_to_numpy(value)
     return new
@@ -515,7 +530,7 @@ _RULES = ("_regularizer", "_constraint")  # ends of names of what layers hold fo
 _WITH_VARIABLES = ("Layer", "Optimizer", "Metric", "random.SeedGenerator")  # classes of Keras
 
 
-def _is_part(value: Any, *kinds: str) -> bool:
+def is_part(value: Any, *kinds: str) -> bool:
     """Return whether it is an object of one of these classes of Keras."""
     import keras
 
@@ -525,18 +540,24 @@ def _is_part(value: Any, *kinds: str) -> bool:
 _CODE = (type, types.FunctionType, types.MethodType, types.ModuleType)
 
 
-def _parts_in(value: Any, depth: int = 3, seen: set[int] | None = None) -> list[tuple[str, Any]]:
+def parts_in(value: Any, depth: int = 3, seen: set[int] | None = None) -> list[tuple[str, Any]]:
     """Return the variables and the parts of Keras that an attribute is or contains, with their places in it."""
-    if _is_variable(value) or _is_part(value, *_WITH_VARIABLES):
+    if is_variable(value) or is_part(value, *_WITH_VARIABLES):
         return [("", value)]
-    if type(value).__module__.startswith("tensorflow.python.ops.") and _is_variable(getattr(value, "state", None)):
-        return [("/state", value.state)]  # a random generator
+    if type(value).__module__.startswith("tensorflow.python.ops.") and is_variable(getattr(value, "state", None)):
+        return [(_SEED, value.state)]  # a random generator
     seen = set() if seen is None else seen
     if not depth or id(value) in seen:
         return []
     seen.add(id(value))
+    if (
+        isinstance(value, (dict, list, tuple))
+        and len(value) > _LONG
+        and not parts_in(next(_items(value))[1], depth - 1)
+    ):
+        return []  # such as images
     inner = [(key, one) for key, one in _items(value) if type(one) not in objects.PLAIN]
-    return [(f"/{key}{at}", part) for key, one in inner for at, part in _parts_in(one, depth - 1, seen)]
+    return [(f"/{key}{at}", part) for key, one in inner for at, part in parts_in(one, depth - 1, seen)]
 
 
 def _next_to(places: set[str], value: Any, at: str = "") -> list[Slot]:
@@ -561,13 +582,13 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from vars(value).items()
 
 
-def _is_variable(value: Any) -> bool:
+def is_variable(value: Any) -> bool:
     """Return whether it is a variable of Keras or TensorFlow."""
     kind = type(value)  # a dict of settings may have any attribute: __getattr__ = dict.get
     return hasattr(kind, "assign") and hasattr(kind, "numpy")
 
 
-def _slots(name: str, owner: Any, seen: set[int]) -> list[Slot]:
+def slots_of(name: str, owner: Any, seen: set[int]) -> list[Slot]:
     """Return the attributes of an object, or the variables of a function, and those of its functions."""
     if isinstance(owner, types.MethodType):
         slots: list[Slot] = []
@@ -577,7 +598,7 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Slot]:
         slots = [(f"{name}/{key}", *one) for key, one in objects.variables_of(owner).items()]
     else:
         hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set())
-        hidden |= _SET_BY_KERAS if _is_part(owner, "callbacks.Callback") else set()
+        hidden |= _SET_BY_KERAS if is_part(owner, "callbacks.Callback") else set()
         if hasattr(owner, "get_config"):  # a layer, an optimizer, a loss or a metric
             mentioned = objects.mentioned(type(owner))  # other names that start with "_" are Keras' own
             hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in mentioned}
@@ -589,34 +610,89 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Slot]:
             found.append((path, value, put))
         elif id(value) not in seen:
             seen.add(id(value))
-            found += _slots(path, value, seen)
+            found += slots_of(path, value, seen)
     return found
 
 
-def _globals(name: str, owner: Any) -> list[Slot]:
-    """Return the variables of Keras in modules that the program's code of an object or a function names.
+def functions_in(*roots: Any) -> dict[types.FunctionType, dict[str, Any]]:
+    """Return the program's functions among some objects, and those that they name or hold, each with what it names.
 
-    Also those that functions name which this code names or holds.
+    Named are variables of its module, and of other modules of the program, as "augment.crop".
     """
-    own = (base for base in type(owner).__mro__ if is_own(base.__module__))
-    left = [owner, *getattr(owner, "__dict__", {}).values(), *(one for base in own for one in vars(base).values())]
-    found: dict[str, Slot] = {}
-    seen: set[int] = set()
+    found: dict[types.FunctionType, dict[str, Any]] = {}
+    left = [*roots]
     while left:
         one = left.pop()
         one = one.fget if isinstance(one, property) else one
         one = one.__func__ if isinstance(one, (types.MethodType, staticmethod, classmethod)) else one
-        if not isinstance(one, types.FunctionType) or id(one) in seen or not is_own(one.__module__):
+        if isinstance(one, types.FunctionType) and one not in found and is_own(one.__module__):
+            names, module = names_in(one.__code__), one.__globals__
+            named = {name: module[name] for name in sorted(names & module.keys())}
+            for place, other in [*named.items()]:
+                if isinstance(other, types.ModuleType) and is_own(other.__name__):
+                    named |= {f"{place}.{name}": vars(other)[name] for name in sorted(names & vars(other).keys())}
+            found[one] = named
+            left += [*named.values(), *(value for value, _ in objects.variables_of(one).values())]
+    return found
+
+
+def _globals(name: str, owner: Any) -> list[Slot]:
+    """Return the variables of Keras and the random generators in modules that the program's code of an owner names.
+
+    Also those in lists and in objects of the program there.
+    """
+    own = (base for base in type(owner).__mro__ if is_own(base.__module__))
+    code = [owner, *getattr(owner, "__dict__", {}).values(), *(one for base in own for one in vars(base).values())]
+    named = {key: value for of in functions_in(*code).values() for key, value in of.items()}
+    found: dict[str, Slot] = {}
+    for key, value in named.items():
+        if isinstance(value, _CODE) or type(value) in objects.PLAIN:
             continue
-        seen.add(id(one))
-        named: dict[str, Any] = {key: one.__globals__.get(key) for key in sorted(names_in(one.__code__))}
-        left += [*named.values(), *(value for value, _ in objects.variables_of(one).values())]
-        found |= {key: (f"{name}/{_GLOBAL}{key}", v, v.assign) for key, v in named.items() if _is_variable(v)}
+        path = f"{name}/{_GLOBAL}{key}"
+        with suppress(Exception):  # an object of the program that raises where it is looked at, or a thread changes it
+            for at, one in parts_in(value):
+                if is_variable(one):
+                    found[f"{path}{at}"] = f"{path}{at}", one, one.assign
+                elif is_part(one, "random.SeedGenerator"):
+                    found[f"{path}{at}"] = f"{path}{at}{_SEED}", one, _stays
+            if randomness.is_generator(value) or type(value) in (list, tuple, dict) or objects.of_program(type(value)):
+                for at, one in randomness.generators_in(value, depth=3, code=False).items():
+                    if randomness.is_generator(one):
+                        found[f"{path}{at[1:]}"] = f"{path}{at[1:]}", one, _stays
     return [*found.values()]
+
+
+def _stays(value: Any) -> None:
+    """Set nothing: a generator takes its state itself."""
 
 
 def is_global(path: str) -> bool:
     return path.partition("/")[2].startswith(_GLOBAL)
+
+
+def is_drawn(path: str, state: Any) -> bool:
+    """Return whether the state of a place is that of a random generator."""
+    return (is_global(path) and path.endswith(_SEED)) or (isinstance(state, dict) and state.get("is") == "generator")
+
+
+def buffers_of(name: str, owner: Any) -> list[Slot]:
+    """Return the buffers of a layer on torch that no file of Keras has.
+
+    It has the persistent ones of a module of torch that Keras wraps. torch keeps the buffers of a layer in a private
+    attribute. Without it, they would start again in a resumed fit.
+    """
+    from keras import backend
+
+    if backend.backend() != "torch" or not is_part(owner, "Layer"):
+        return []
+    found = [(key, one, partial(setattr, owner, key)) for key, one in owner._buffers.items()]
+    if is_part(owner, "layers.TorchModuleWrapper"):
+        found += [(key, one, partial(_set_buffer, owner, key)) for key, one in unsaved_buffers(owner)]
+    return [(f"{name}/{key}", None if one is None else one.detach(), put) for key, one, put in found]
+
+
+def _set_buffer(layer: Any, name: str, value: Any) -> None:
+    set_buffers(layer, {name: value})
 
 
 @cache
@@ -629,7 +705,7 @@ def _of_layers() -> set[str]:
 
 
 _EVALUATE = ("call", "test_step", "compute_loss", "compute_metrics", "update_state", "result")
-_ADD = {"append", "appendleft", "extend", "clear"}
+_ADD = {"append", "appendleft", "extend", "clear", "add_", "copy_", "fill_", "mul_", "zero_"}  # the last, of tensors
 
 
 def evaluates_by(part: Any) -> set[str]:
@@ -684,7 +760,7 @@ def owners_in(model: Any, callbacks: Mapping[str, Any]) -> dict[str, Any]:
     owners |= {f"optimizer {i}": one for i, one in enumerate(held) if one is not None}
     losses = tree.flatten(getattr(model, "loss", None))
     # those that its own train_step calls
-    losses += [one for part in (model, *layers_of(model)) for one in vars(part).values() if _is_part(one, "Loss")]
+    losses += [one for part in (model, *layers_of(model)) for one in vars(part).values() if is_part(one, "Loss")]
     once = {id(one): (i, one) for i, one in reversed([*enumerate(losses)])}.values()
     own = {i: one for i, one in once if hasattr(one, "__dict__") and not objects.of_library(type(one).__module__)}
     return owners | {f"loss {i}": one for i, one in own.items()} | {**callbacks}
@@ -697,364 +773,3 @@ def numbered(part: Any) -> tuple[str, int] | None:
     stem = re.sub("([a-z])([A-Z])", r"\1_\2", words).lower()
     found = re.fullmatch(rf"{re.escape(stem)}(?:_([1-9]\d*))?", part.name)
     return found and (stem, int(found[1] or 0))
-
-
-# the data
-
-
-class _Source:
-    """What a dataset, a loader or an adapter of the program's changes while it is read.
-
-    source: None if it has no state. earlier: the record of the previous fit.
-    """
-
-    def __init__(self, trial: int, source: Any, earlier: _Source | None = None) -> None:
-        self.given: Callable[[], Any] = weak(source)
-        roots: list[Any] = []
-        owners: dict[str, Any] = {}
-        self.seeds: list[Any] = []  # variables of Keras' generators in layers that its functions use
-        if source is not None:
-            roots = [source]
-            if _is_tf(source):
-                functions = _functions_of(source)
-                self.seeds = _seeds_of(functions)
-                roots = [
-                    {f"{i}.{name}": value for i, f in enumerate(functions) for name, value, _ in _slots("", f, set())},
-                    *functions,
-                ]
-                owners = {f"data {i}": f for i, f in enumerate(functions)}
-            else:
-                parts = {n: getattr(source, n, None) for n in ("sampler", "batch_sampler", "dataset")}
-                owners = {"data": source} | {n: part for n, part in parts.items() if hasattr(part, "__dict__")}
-                owners |= _datasets_in(source, "data")
-                own = [base for one in owners.values() for base in type(one).__mro__ if is_own(base.__module__)]
-                self.seeds = _seeds_of(
-                    [f for of in own for f in vars(of).values() if isinstance(f, types.FunctionType)]
-                )
-        self.has_code = bool(owners)  # of the program's, or of a loader
-        self.generators = randomness.generators_in(*roots)
-        self._watch: Watch = Watch(trial, owners, None if earlier is None else earlier._watch, of_data=True)
-
-    def state(self, apart: Apart | None = None, whole: bool = True) -> dict[str, Any]:
-        """Return what has changed. Raises NotSupported if it cannot be saved.
-
-        apart: takes large arrays. whole: it was read in whole passes, by one process.
-        """
-        shuffled = shuffles.states_of(self.given(), whole)
-        changed, unread = self._watch.changes(apart=apart)
-        if unread:
-            raise NotSupported(unread[0])
-        held = randomness.states_of(self.generators)
-        return {"generators": held, "changed": changed, "seeds": values_of(self.seeds), "shuffles": shuffled}
-
-    def put_back(self, state: Mapping[str, Any], apart: Sequence[Any] = ()) -> list[str]:
-        """Set what `state` returned; return the names of what cannot be set. apart: the large arrays."""
-        set_values(self.seeds, state["seeds"])
-        failed = self._watch.put_back(state["changed"], apart)
-        randomness.set_states(self.generators, state["generators"])
-        return failed
-
-
-def _datasets_in(source: Any, name: str, depth: int = 3) -> dict[str, Any]:
-    """Return the PyDatasets that a PyDataset reads, with their names."""
-    found: dict[str, Any] = {}
-    for key, one in vars(source).items() if depth and _is_part(source, "utils.PyDataset") else ():
-        if _is_part(one, "utils.PyDataset"):
-            found |= {f"{name} {key}": one} | _datasets_in(one, f"{name} {key}", depth - 1)
-    return found
-
-
-class _Validation(_Source):
-    """The data of a fit's validations: Keras starts each one with a new pass, and keeps what the data have changed.
-
-    cut: a validation may end before the end of the data.
-    """
-
-    def __init__(self, trial: int, given: Any, cut: bool, earlier: _Source | None = None) -> None:
-        from keras import backend
-
-        arrays = isinstance(given, (tuple, list, dict)) or hasattr(given, "shape")
-        self._is_generator = isinstance(given, types.GeneratorType)
-        super().__init__(trial, None if arrays or self._is_generator else given, earlier)
-        self._cut, self._by_tf = cut, backend.backend() == "tensorflow"
-        self._first = randomness.states_of(self.generators)
-        self._reads: bool | None = None
-
-    def state(self, apart: Apart | None = None, whole: bool = True) -> dict[str, Any]:
-        source = self.given()
-        if self._is_generator:
-            raise NotSupported(
-                "its validation_data is a generator, of which each validation reads further batches. Use arrays, or a "
-                "keras.utils.PyDataset"
-            )
-        state = super().state(apart, whole)
-        ahead = self._cut and (self._by_tf or _is_tf(source))
-        if ahead and (state["changed"] or self.seeds or state["generators"] != self._first):
-            raise NotSupported(
-                "TensorFlow reads its validation data ahead by a function with a state, so its place cannot be "
-                "restored. Leave out validation_steps"
-            )
-        if self._by_tf and self._changes_when_read(source, state, [] if apart is None else apart.arrays):
-            raise NotSupported(
-                "reading its validation data changes them or draws random numbers, and TensorFlow reads batches for "
-                "their shapes before the first validation of each fit. Validate on arrays, or on a tf.data dataset"
-            )
-        return state
-
-    def _changes_when_read(self, source: Any, state: dict[str, Any], apart: Sequence[Any]) -> bool:
-        """Return whether reading a batch, as TensorFlow does for its shapes, changes something."""
-        from keras.utils import PyDataset
-
-        if not isinstance(source, PyDataset):
-            return type(source).__module__.startswith("torch.")  # iterating a loader draws its seed
-        if self._reads is None:
-            before = randomness.capture()
-            try:
-                source[0]
-                self._reads = json.dumps([before, state]) != json.dumps([randomness.capture(), super().state()])
-            except Exception:  # of the program's own code: Keras would meet it, too
-                self._reads = True
-            randomness.restore(before)
-            self.put_back(state, apart)
-        return self._reads
-
-
-# generator that a program has given to fits -> the attempt of a trial that has read it; None: several
-_READERS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-_ONE_EACH = "Make it for each trial, within the loop"
-
-
-class Data:
-    """The place of a fit in its data.
-
-    within: what HaltuneCallback evaluates within an epoch. reader: what names the attempt of the trial.
-
-    Keras has no public access to a fit's data. They are the local `epoch_iterator` of Model.fit, with a `data_adapter`.
-    Without it, shuffles by the data's own generators, and the place within a pass, start again in a resumed fit.
-    """
-
-    def __init__(self, trial: int, reader: Any, earlier: Data | None = None, within: Any = None) -> None:
-        import keras
-
-        given = variables(caller("fit", "keras."))
-        iterator = given.get("epoch_iterator")
-        self._fit: Callable[[], Any] = weak(iterator)
-        read = objects.variables_of(getattr(getattr(iterator, "data_adapter", None), "generator", None))
-        self._generator: Callable[[], Any] = weak(read.get("generator", (None,))[0])  # that the program gave to fit
-        self._reader = reader
-        self.read_before = False  # True: an earlier fit of this attempt has read from its generator, too
-        if (generator := self._generator()) is not None:
-            self.read_before = _READERS.get(generator) == reader
-            _READERS[generator] = reader if _READERS.get(generator, reader) == reader else None
-        source = self._source
-        self._of_training: _Source = _Source(trial, source, None if earlier is None else earlier._of_training)
-        self._of_training.generators |= randomness.generators_in(generator)
-        evaluated = [(given.get("validation_data"), bool(given.get("validation_steps"))), (within, False)]
-        before: list[Any] = [None, None] if earlier is None else earlier._of_validation
-        self._of_validation: list[_Validation] = [
-            _Validation(trial, *one, past) for one, past in zip(evaluated, before, strict=True)
-        ]
-        # random states before the first batch of the present pass, and whether its iterator was made before that
-        self._drawn: tuple[Any, Any, bool] | None = None
-        # whether TensorFlow may read ahead from the program's own code
-        by_own = self._generator() is not None if source is None else self._of_training.has_code
-        self._ahead = by_own and (keras.backend.backend() == "tensorflow" or _is_tf(source))
-
-    @property
-    def _iterator(self) -> Any:
-        return self._fit()
-
-    @property
-    def _source(self) -> Any:
-        """What the program gave to fit, if it may have a state: a dataset, a loader or an adapter of the user's."""
-        adapter = getattr(self._iterator, "data_adapter", None)
-        if type(adapter).__name__ in ("ArrayDataAdapter", "GeneratorDataAdapter"):
-            return None
-        names = ("py_dataset", "_dataloader", "_dataset")
-        return next((found for n in names if (found := getattr(adapter, n, None)) is not None), adapter)
-
-    @property
-    def within(self) -> bool:
-        """True if epochs may end within a pass over the data."""
-        return bool(getattr(self._iterator, "steps_per_epoch", None))
-
-    @property
-    def _shared(self) -> bool:
-        """True if another training of this process has read from its generator, too."""
-        generator = self._generator()
-        return generator is not None and _READERS.get(generator) != self._reader
-
-    def epoch_begins(self, capture: Callable[[], Any]) -> None:
-        """Record the random state if the next batch is the first of a pass."""
-        if self.within and (self._iterator._current_iterator is None or self._iterator._steps_seen == 0):
-            made = self._iterator._current_iterator is not None
-            self._drawn = capture(), randomness.states_of(self._of_training.generators), made
-
-    def state(self, within: bool, apart: Apart | None = None) -> dict[str, Any]:
-        """Return the place after an epoch. Raises NotSupported if a fit cannot return to it.
-
-        within: a fit. The next fit after its end starts a new pass. apart: takes large arrays.
-        """
-        source = self._source
-        if self.read_before:
-            raise NotSupported("several fits read from the same generator of its data. Make one for each fit")
-        if self._shared:
-            raise NotSupported(f"another training has read from the generator of its data, too. {_ONE_EACH}")
-        enqueuer = getattr(getattr(self._iterator, "data_adapter", None), "enqueuer", None)
-        if enqueuer is not None and not enqueuer.ready_queue.empty():
-            raise NotSupported("the workers of its PyDataset hold batches for its next epoch. Use workers=1")
-        if getattr(source, "persistent_workers", False):
-            raise NotSupported(
-                "the workers of its DataLoader persist, with random states of their own. Use persistent_workers=False"
-            )
-        shuffles.need_apart([source, *(one.given() for one in self._of_validation)])
-        alone = not _is_distributed(self._iterator)
-        state = self._of_training.state(apart, alone and within and not self.within)
-        state["length"] = self._iterator._num_batches if state["shuffles"] else None
-        held, changed = state["generators"], state["changed"]
-        seen = drawn = None
-        if self.within and within:
-            seen = int(self._iterator._steps_seen)
-            drawn = self._drawn if seen else None
-            states = json.dumps([_of_python(drawn[0]), drawn[1]]) if drawn else ""
-            others = drawn is not None and states != json.dumps([_of_python(randomness.capture()), held])
-            if self._ahead and (changed or state["seeds"] or others):
-                raise NotSupported(
-                    "TensorFlow reads its data ahead by a function with a state or with global random numbers, so its "
-                    "place in the data cannot be restored. Leave out steps_per_epoch, or let a Python generator draw "
-                    "from one that it makes itself, np.random.default_rng(seed)"
-                )
-            if self._generator() is not None and seen < _PEEKED:
-                raise NotSupported("Keras reads two batches of its generator before the training, and one is left")
-        validation = [one.state(apart, alone and within) for one in self._of_validation]
-        return state | {"seen": seen, "drawn": drawn, "validation": validation}
-
-    def put_back(
-        self, state: Mapping[str, Any], restore: Callable[[Any], object], apart: Sequence[Any] = ()
-    ) -> list[str]:
-        """Return to a place; return the names of what cannot be set.
-
-        restore: sets a random state; the caller sets the final one afterwards. apart: the large arrays.
-
-        Raises NotSupported if another training, or an earlier attempt, has read from its generator.
-        """
-        if self._shared:
-            raise NotSupported(
-                "This trial resumes, and the generator of its data has been read before, by another training or an "
-                f"earlier attempt, so the trial would read other batches than without its pause. {_ONE_EACH}."
-            )
-        if state["seen"] is not None:
-            self._drawn = state["drawn"]
-            drawn, held, made = self._drawn or (None, {}, False)
-            iterator = self._iterator
-            if made:  # making it draws numbers, too
-                iterator._current_iterator = iter(iterator._get_iterator())
-            if drawn is not None:
-                restore(drawn)
-                randomness.set_states(self._of_training.generators, held)
-            if not made:
-                iterator._current_iterator = iter(iterator._get_iterator())
-            for _ in range(state["seen"]):
-                next(iterator._current_iterator, None)
-            iterator._steps_seen = state["seen"]
-        if state.get("length") is not None:  # which Keras has found in the first pass
-            self._iterator._num_batches = state["length"]
-        failed = self._of_training.put_back(state, apart)
-        validation = state.get("validation", ())  # another one if the program has changed
-        for one, held in zip(self._of_validation, validation, strict=False):
-            failed += one.put_back(held, apart)
-        return failed
-
-    def put_orders_back(self, state: Mapping[str, Any]) -> list[str]:
-        """Return to the orders of tf.data shuffles; return the names of those that cannot be set."""
-        sources = [self._of_training, *self._of_validation]
-        both = zip(sources, [state, *state.get("validation", ())], strict=False)
-        return [name for one, held in both for name in shuffles.put_back(one.given(), held.get("shuffles", []))]
-
-
-def _of_python(state: Mapping[str, Any]) -> list[Any]:
-    return [state["python"], state["numpy"]]
-
-
-def batches_of_epoch(planned: int | None) -> int:
-    """Return the number of batches that the fit has trained in the epoch that ends. planned: by Keras, if known.
-
-    Keras counts them only in a local of Model.fit. Without it, an epoch that ended early would count as a whole one.
-    """
-    end = variables(caller("fit", "keras.")).get("end_step")
-    trained = (planned or 0) if end is None else int(end) + 1
-    return min(trained, planned) if planned else trained  # with steps_per_execution, end_step may be beyond the end
-
-
-def _is_distributed(iterator: Any) -> bool:
-    """Return whether a fit's data go to several devices, by a strategy of TensorFlow or a distribution of Keras."""
-    from keras import distribution
-
-    given = getattr(iterator, "_distributed_dataset", None)
-    return type(given).__module__.startswith("tensorflow.python.distribute.") or distribution.distribution() is not None
-
-
-def _is_tf(source: Any) -> bool:
-    return type(source).__module__.startswith("tensorflow.")
-
-
-def _upstream(source: Any) -> Iterator[Any]:
-    """Yield a tf.data dataset and those from which it reads, without those before a cache.
-
-    These are read in the first pass only. A resumed fit repeats it from its start, if its seeds are the same.
-    """
-    left = [source] if hasattr(source, "_inputs") else []
-    while left:
-        one = left.pop()
-        if type(one).__name__ != "CacheDataset":
-            yield one
-            left += one._inputs()
-
-
-def _functions_of(source: Any) -> list[Any]:
-    """Return the program's functions from which a tf.data dataset reads: those of from_generator and of map."""
-    found, seen, left = [], set(), [source]
-    while left:
-        one = left.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if hasattr(one, "_inputs"):
-            parts = (part for dataset in _upstream(one) for part in vars(dataset).values())
-            left += [f for part in parts if (f := getattr(part, "_func", None)) is not None]
-        elif isinstance(one, types.FunctionType) and objects.of_library(one.__module__):
-            left += [value for value, _ in objects.variables_of(one).values()]
-        elif _is_tf(one) and hasattr(one, "_generator"):  # of from_generator
-            left.append(one._generator)
-        elif callable(one) and not isinstance(one, type) and hasattr(one, "__dict__"):
-            found.append(one)
-    return found
-
-
-def _seeds_of(functions: list[Any]) -> list[Any]:
-    """Return the variables of Keras' seed generators in layers that functions use, such as RandomFlip in a map.
-
-    Also those in variables of the module, and in lists there, that functions or further ones of the program name, and
-    the variables there, such as those of a tf.random.Generator.
-    """
-    import keras
-
-    found: dict[int, Any] = {}
-    left, seen = [*functions], {id(one) for one in functions}
-    while left:
-        function = left.pop()
-        code = getattr(function, "__code__", None)
-        named = [] if code is None else [function.__globals__.get(name) for name in sorted(names_in(code))]
-        named = [one for one in named if not (isinstance(one, (list, tuple, dict)) and len(one) > _SHORT)]
-        further = [one for one in named if isinstance(one, types.FunctionType) and is_own(one.__module__)]
-        left += [one for one in further if id(one) not in seen]
-        seen |= set(map(id, further))
-        used = [*(value for _, value, _ in _slots("", function, set())), *named]
-        parts = [part for one in used for _, part in _parts_in(one)]
-        layers = [layer for one in parts if _is_part(one, "Layer") for layer in one._flatten_layers()]
-        held = [value for layer in layers for value in vars(layer).values()]
-        for one in [*parts, *held, *(inner for value in held if isinstance(value, dict) for inner in value.values())]:
-            if isinstance(one, keras.random.SeedGenerator):
-                found[id(one)] = one.state
-        found |= {id(one): one for of in named for _, one in _parts_in(of) if _is_variable(one)}
-    return [*found.values()]

@@ -301,6 +301,8 @@ def kept_suffix(trial: Trial, model: Any, changed: Collection[str], before: Coll
         owner, _, name = path.partition("/")
         # make_model has the value before the training
         outside = found == WEIGHTS_SUFFIX or path in lost or companions.is_global(path)
+        if owner in own:  # which no file of Keras has
+            outside |= any(path == buffer for buffer, *_ in companions.buffers_of(owner, own[owner]))
         of_loss = isinstance(parts.get(owner), types.FunctionType)  # an evaluation calls it
         if of_loss or (outside and owner in own and name.partition("/")[0] in companions.evaluates_by(own[owner])):
             kind = "The loss" if of_loss else type(own[owner]).__name__

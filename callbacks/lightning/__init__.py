@@ -243,6 +243,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage != "fit":
             return
+        self.trial.attaches()
         leave_group_at_exit()
         objects.forget()
         checks.leave_requeue(trainer, self.trial)
@@ -287,6 +288,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._reporter.defer(Interruption(trainer.world_size == 1 and not shards.sharded(trainer)))
             self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
             ranks = _ranks(trainer)
+            self.trial.attaches()  # a subclass may replace `setup`, in which all have been
+            self.trial.need_attached(trainer.world_size - 1)
             checks.same_trial(ranks, self.trial)
             # a metric may be logged on rank 0 alone, and all ranks must report at the same points
             stops, self._validates = ranks.once(lambda: (self._begin(trainer), self._validates))

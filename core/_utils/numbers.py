@@ -38,6 +38,12 @@ class InPlace(str):
     """Of what nothing sets while it changes: how many elements collected data have, a few numbers of a weight."""
 
 
+class Row(str):
+    """Of a row of values: a few of them."""
+
+    length = 0  # how many values the row has
+
+
 _EMPTY, _INDICES = InPlace("no elements"), "indices"
 
 
@@ -76,26 +82,35 @@ class Numbers:
             and paused[name] != value
             and name in now
             and now[name] == value
-            and not (value == _EMPTY and str(paused[name]).endswith(_INDICES))  # a record of epochs
+            and not _is_record(value, paused[name])
         }
+
+
+def _is_record(value: Number, then: Number) -> bool:
+    """Return whether it is a record of epochs that starts again: indices, or a row that becomes longer."""
+    if isinstance(then, Row):
+        return not isinstance(value, Row) or value.length != then.length
+    return value == _EMPTY and str(then).endswith(_INDICES)
 
 
 def _carried(frame: FrameType) -> dict[str, Number]:
     """Return the numbers in variables of the program's function at its loop, which an epoch reads before it sets them.
 
-    Also those in attributes of its objects, if a function reads and then sets them, and none sets them first; for a
-    model, and others with a base of a library, whose methods may count calls, the loop is to be that function. Data are
-    collected in a container that nothing sets, and weights train in place. Arrays that an epoch fills are no such data.
+    Also those in attributes of its objects, if a function reads and then sets them, and none sets them first, nor the
+    loop the object; for a model, and others with a base of a library, whose methods may count calls, the loop is to be
+    that function. Data are collected in a container that nothing sets, and weights train in place. Arrays that an epoch
+    fills are no such data.
     """
     if (loop := next(frames(frame), None)) is None:
         return {}
     carried, found = _carried_by(loop.f_code, loop.f_lasti), {}
     for name, value, kind in _numbers(frame):
-        of_class = {} if kind is None else _carried_by_methods(kind)
-        key = name if kind is None else f".{name.partition('.')[2]}"
+        of_class = {} if kind is None else _carried_by_methods(kind, loop.f_code)
+        variable, _, attribute = name.partition(".")
+        key = variable if kind is None else f".{attribute}"
         both = [accesses[key] for accesses in (carried, of_class) if key in accesses]
         by_loop = kind is None or of_program(kind) or key in carried
-        if (both or isinstance(value, InPlace)) and all(both) and by_loop:
+        if (both or isinstance(value, InPlace)) and all(both) and by_loop and carried.get(variable, True):
             found[name] = value
     return found
 
@@ -120,12 +135,13 @@ def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
 
 
 @lru_cache(100)
-def _carried_by_methods(kind: type) -> dict[str, bool]:
-    """The same of the attributes that methods of a class set, without those that make an object."""
+def _carried_by_methods(kind: type, loop: CodeType) -> dict[str, bool]:
+    """The same of the attributes that methods of a class set, without those that make an object, and the loop's."""
     found: dict[str, bool] = {}
     for base in [base for base in kind.__mro__ if is_own(base.__module__)]:
         for name, method in vars(base).items():
-            if isinstance(method := inspect.unwrap(method), FunctionType) and name != "__init__":
+            method = inspect.unwrap(method)
+            if isinstance(method, FunctionType) and name != "__init__" and method.__code__ is not loop:
                 for key, carried in _carried_by(method.__code__).items():
                     found[key] = carried and found.get(key, True)
     return found
@@ -192,17 +208,20 @@ def _number(value: Any) -> Any:
 
 
 def _of_array(value: Any) -> Any:
-    """Return the number that an array or a tensor is, or a few of its numbers as text; _OTHER for a row of values."""
+    """Return the number that an array or a tensor is, or a few of its numbers as text; _OTHER for other elements."""
     with suppress(Exception):  # it is on no device, or has other elements than numbers
         if value.ndim == 0:
             number = value.item()
             return number if type(number) in _KINDS else _OTHER
         trains = getattr(value, "requires_grad", False) and value.is_leaf
-        # a row of values may be a record, and so may an empty array, to which rows are added; a weight is none
-        if len(value) and (value.ndim > 1 or trains):
+        if len(value):  # an empty one may be a record, to which rows are added
             few = value[(slice(None, None, len(value) // _FEW + 1), *(n // 2 for n in value.shape[1:]))]
             text = f"[{' '.join(f'{number:.6g}' for number in few.tolist())}]"
-            return InPlace(text) if trains else text
+            if trains or value.ndim > 1:
+                return InPlace(text) if trains else text
+            row = Row(text)
+            row.length = len(value)
+            return row
     return _OTHER
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .around import OPAQUE, attributes, is_own, names_in, of_library, on_stack
+from .around import OPAQUE, attributes, frames, is_own, names_in, of_library, on_stack
 from .orders import Orders, Variables, seeded, taken
 from .updates import Flags, flags
 
@@ -279,7 +279,7 @@ _SHUFFLED, _UNDER_WAY = "shuffled", "under way"  # in place of the kind of a gen
 
 
 class OwnGenerators:
-    """Generators in variables of the functions that run a plain loop, as rng = np.random.default_rng(0).
+    """Generators in variables of the functions that run a plain loop, or of modules and classes that their code names.
 
     And the names of lists there that the program shuffles, and of iterators over data from which it reads on.
 
@@ -301,7 +301,7 @@ class OwnGenerators:
         of iterators from which nothing is taken again.
         """
         self._begun, variables = True, on_stack()
-        found, restored = _in_variables(variables), {}
+        found, restored = _in_code(variables) | _in_variables(variables), {}
         if path is not None and path.is_file():
             self._saved = restored = json.loads(path.read_bytes()).get("own", {})
         for name in restored.keys() & found.keys():
@@ -349,7 +349,7 @@ def _in_variables(variables: Variables) -> dict[str, Any]:
     """Return the generators by the functions and variables that hold them."""
     found: dict[str, Any] = {}
     for name, value in variables:
-        if not issubclass(kind := type(value), OPAQUE) and not kind.__module__.startswith("haltune."):
+        if _may_hold(type(value)):
             held: dict[str, Any] = {}
             with suppress(Exception):  # an object of the program that raises where it is looked at
                 held = generators_in(value, depth=3, code=False)  # which are variables themselves
@@ -357,6 +357,25 @@ def _in_variables(variables: Variables) -> dict[str, Any]:
                     held |= {f"{path}.{inner}": one for inner, one in of_model(model).items()}
             found |= {f"{name}{path[1:]}": one for path, one in held.items()} | found
     return found
+
+
+def _in_code(variables: Variables) -> dict[str, Any]:
+    """Return the generators of modules and classes of the program that code names, by functions and variables.
+
+    The code is that of the functions that are running, with the functions that it names, and of objects in variables.
+    """
+    found: dict[str, Any] = {}
+    objects = [(name, value) for name, value in variables if type(value) is not types.FunctionType]
+    for name, value in (*((frame.f_code.co_name, frame) for frame in frames()), *objects):
+        if _may_hold(kind := type(value)):
+            held = of_code(value, depth=4 if kind is types.FrameType else 2)  # 2: the rows of a loader, and no more
+            found |= {f"{name}{path[1:]}": one for path, one in held.items()} | found
+    return found
+
+
+def _may_hold(kind: type) -> bool:
+    """Return whether a value of a class may hold generators of the program."""
+    return not issubclass(kind, OPAQUE) and not kind.__module__.startswith("haltune.")
 
 
 def _models(value: Any) -> list[tuple[str, Any]]:
@@ -383,7 +402,7 @@ def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, A
     Attributes and short lists are searched to a depth: a transform of a data set, the sampler of a loader. Wrappers of
     data or of an environment do not count, nor does the place in a list of objects. The nearest come first.
 
-    code: also those in variables of a module that the program's code there names, as rng = np.random.default_rng(0).
+    code: also those in variables of modules and classes that the program's code names.
     """
     found: dict[str, Any] = {}
     seen: set[int] = set()
@@ -452,7 +471,7 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
     return [*getattr(value, "__dict__", {}).items(), *([] if owner is None else [("__self__", owner)])]
 
 
-_CODE = (types.FunctionType, types.GeneratorType, type, types.ModuleType)
+_CODE = (types.FunctionType, types.GeneratorType, types.FrameType, type, types.ModuleType)
 # class -> the modules of its code, and what that names
 _NAMES: WeakKeyDictionary[type, list[tuple[str, set[str]]]] = WeakKeyDictionary()
 
@@ -460,13 +479,15 @@ _NAMES: WeakKeyDictionary[type, list[tuple[str, set[str]]]] = WeakKeyDictionary(
 def _named_by(value: Any) -> list[tuple[str, Any]]:
     """Return the generators and functions of the program that its code of an object names in its module or class.
 
-    value: a function, a generator that reads data, or an object, whose class has code.
+    value: a function, a generator that reads data, a frame, or an object, whose class has code.
     """
     uses: list[tuple[dict[str, Any], set[str]]] = []
     if isinstance(value, types.FunctionType):
         uses = [(value.__globals__, names_in(value.__code__))] if is_own(value.__module__) else []
     elif isinstance(value, types.GeneratorType):
         uses = [] if value.gi_frame is None else [(value.gi_frame.f_globals, names_in(value.gi_code))]
+    elif isinstance(value, types.FrameType):
+        uses = [(value.f_globals, names_in(value.f_code))]
     elif not isinstance(value, (type, types.ModuleType)):
         if (kind := type(value)) not in _NAMES:
             own = [base for base in kind.__mro__ if is_own(base.__module__)]
@@ -476,22 +497,27 @@ def _named_by(value: Any) -> list[tuple[str, Any]]:
         uses = [(vars(sys.modules[of]), names) for of, names in _NAMES[kind] if of in sys.modules]
     found = [(name, module[name]) for module, names in uses for name in sorted(names & module.keys())]
     names = set[str]().union(*(names for _, names in uses))
-    modules = [(name, one) for name, one in found if isinstance(one, types.ModuleType) and is_own(one.__name__)]
-    for place, one in modules:  # of the program, such as augment.crop(x)
-        found += [(f"{place}.{name}", vars(one)[name]) for name in sorted(names & vars(one).keys())]
+    for place, one in [*found]:  # modules and classes of the program, such as augment.crop(x)
+        kind = type(one)  # a lazy module, whose class is another one, is imported if isinstance asks it
+        within: list[Any] = [*one.__mro__] if issubclass(kind, type) else [one] * (kind is types.ModuleType)
+        for of in within:
+            if is_own(of.__name__ if kind is types.ModuleType else of.__module__):
+                found += [(f"{place}.{name}", vars(of)[name]) for name in sorted(names & vars(of).keys())]
     own = [] if isinstance(value, _CODE) else [of for of in type(value).__mro__ if is_own(of.__module__)]
     held = [(f"class {name}", one) for of in own for name, one in vars(of).items() if is_generator(one)]
     return held + [
         (f"module {name}", one)  # the object may have an attribute with this name
         for name, one in found
-        if is_generator(one) or (isinstance(one, types.FunctionType) and is_own(one.__module__))
+        if not issubclass(type(one), types.ModuleType)
+        and (is_generator(one) or (isinstance(one, types.FunctionType) and is_own(one.__module__)))
     ]
 
 
-def of_code(*roots: Any) -> dict[str, Any]:
+def of_code(*roots: Any, depth: int = 4) -> dict[str, Any]:
     """Return the generators in variables of modules and classes that the program's code of some objects names."""
     with suppress(Exception):  # an object of the program that raises where it is looked at
-        return {path: one for path, one in generators_in(*roots).items() if ".module " in path or ".class " in path}
+        held = generators_in(*roots, depth=depth)
+        return {path: one for path, one in held.items() if ".module " in path or ".class " in path}
     return {}
 
 

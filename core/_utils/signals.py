@@ -19,6 +19,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from haltune.display import one_line
 from haltune.errors import NotSupported
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2")
@@ -209,13 +210,18 @@ _PEERS = ("gloo/transport/", "Connection closed by peer", "Connection reset by p
 
 
 def interrupts(error: BaseException) -> bool:
-    """Return True for Ctrl-C and SIGTERM, also as Lightning's SystemExit, and for a lost rank.
+    """Return True for Ctrl-C and SIGTERM, also as Lightning's SystemExit, and for a lost rank."""
+    return not isinstance(error, Exception) or lost_rank(error) is not None
+
+
+def lost_rank(error: BaseException) -> str | None:
+    """Return in words that another rank was lost, if that is why a collective failed; otherwise None.
 
     If a rank of torch.distributed dies, the collectives of the others fail. The launcher restarts all of them.
     """
-    if not isinstance(error, Exception):
-        return True
     if not isinstance(error, RuntimeError) or "torch.distributed" not in sys.modules:
-        return False
+        return None
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    return "DistError" in kinds or any(words in str(error) for words in _PEERS)
+    if "DistError" in kinds or any(words in str(error) for words in _PEERS):
+        return f"another rank was lost: {one_line(error)}"
+    return None

@@ -127,6 +127,7 @@ class Training:
         self._saved, self._saved_at = list[_Weights](), 0  # see `saves`
         self._over, self._outer = False, _training.get()  # of a trial around this one
         _training.set(self)
+        _stepped.pop(threading.get_ident(), None)  # what was trained before the block is not of this trial
         watch()
 
     def counts(self) -> None:

@@ -20,6 +20,7 @@ WISH = "wish"  # of a verdict by which the user ended a leg: "pause", this trial
 ASKED = "asked"  # of a STOP: the user ended the trial; the policy was not asked
 ENQUEUED = "enqueued"  # of a Start: the configuration is the user's; the other numbers describe the policy's own
 EARLIER = "earlier"  # of a copied report: the attempt it is copied from; see events.Reported
+COMPARED_AT = "compared_at"  # of a verdict after a report that has passed a later rung: where it compares
 Config = Mapping[str, Any]  # parameter name -> value; inactive parameters are absent
 
 

@@ -186,7 +186,8 @@ class History:
                 return 2
         return found
 
-    def curve(self, trial: int) -> Sequence[float]:
+    def epochs(self, trial: int) -> Sequence[float]:
+        """Return the positions of a trial's reports, in their order."""
         return self._trials[trial].epochs
 
     def seen(self, trial: int, epoch: float, value: float) -> float:
@@ -227,9 +228,14 @@ class History:
 
     # -- the best trials ---------------------------------------------------------------------------
 
+    @property
+    def top(self) -> int | None:
+        """The number of the best trial by the rule of haltune.log.records; None if no trial has a value."""
+        return self._top.among(self._trials)
+
     def best(self) -> Best | None:
-        """Return the best trial by the rule of haltune.log.records, or None if no trial has a value."""
-        top = self._top.among(self._trials)
+        """Return the best trial; None if no trial has a value."""
+        top = self.top
         return None if top is None else self.as_best(top)
 
     def as_best(self, id: int) -> Best:

@@ -14,7 +14,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune.display import amount, numeral, ordinal, plural
 
-from .decisions import ASKED, CUT, FULL, WISH
+from .decisions import ASKED, COMPARED_AT, CUT, FULL, WISH
 from .events import Status
 from .history import History
 from .problem import Problem, latest, violation
@@ -269,6 +269,8 @@ class Comparisons:
         if partial or ("rank" not in evidence and self._winners):
             return _Rung(group, t.pause_at or 0.0, t.tags["rung"], "anew")
         stage = evidence.get("rung", t.tags["rung"])
+        if (level := evidence.get(COMPARED_AT)) is not None:
+            return _Rung(group, level, stage)
         if levels := [level for level in self._levels[group] if level <= t.epoch + self._early]:
             return _Rung(group, max(levels), stage)  # a report may pass several rungs
         ends = (u.resource for u in self._groups[group] if u.tags["rung"] == stage and u.resource)

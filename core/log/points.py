@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from . import events as ev
-from .decisions import Finish, Move, Verdict, Wait
+from .decisions import COMPARED_AT, Finish, Move, Verdict, Wait
 from .history import History
 from .problem import MOST_EPOCHS, Grid, Problem
 from .records import TrialRecord
@@ -49,7 +49,7 @@ def in_points(event: ev.Event, grid: Grid, history: History, judged: History) ->
             return replace(event, epoch=epoch, value=value, verdict=_verdict_in_points(event.verdict, grid))
         case ev.Checkpointed() | ev.Kept():
             return replace(
-                event, epoch=_saved_at(event.epoch, grid, history.curve(event.trial), judged.curve(event.trial))
+                event, epoch=_saved_at(event.epoch, grid, history.epochs(event.trial), judged.epochs(event.trial))
             )
         case ev.Started() | ev.Resumed() if event.pause_at is not None:
             return replace(event, pause_at=grid.points(event.pause_at))
@@ -88,6 +88,8 @@ def _verdict_in_points(verdict: Verdict, grid: Grid) -> Verdict:
 
 
 def verdict_in_unit(verdict: Verdict, grid: Grid) -> Verdict:
+    if (level := verdict.evidence.get(COMPARED_AT)) is not None:
+        verdict = replace(verdict, evidence={**verdict.evidence, COMPARED_AT: grid.position(level)})
     return verdict if verdict.pause_at is None else replace(verdict, pause_at=grid.position(verdict.pause_at))
 
 
@@ -111,7 +113,7 @@ def spacing(history: History, trial: TrialRecord, position: float) -> float | No
     if problem.judge_every is not None:
         return None
     passes = problem.unit == "epoch" and problem.spacing is None and position % 1 and position // 1 > trial.epoch // 1
-    if count > 1 or (count and any(len(history.curve(id)) > 1 for id in range(len(history)))):
+    if count > 1 or (count and any(len(history.epochs(id)) > 1 for id in range(len(history)))):
         return 1.0 if passes else None
     now, reports = problem.spacing or 1.0, history.reports
     if reports == 0:

@@ -35,6 +35,7 @@ from .rendezvous import (
     leave,
     make_own_or_shared,
     nobody_reads,
+    reading,
     tidy,
     usable,
 )
@@ -180,10 +181,15 @@ class Writer:
         if self._beats is not None:
             self._beats.set()
 
-    def meets(self, where: str, others: int, seconds: float) -> bool:
-        """Return whether so many other ranks have reached a place, within these seconds or HALTUNE_RANK_TIMEOUT."""
+    def meets(self, where: str, others: int, seconds: float, known: bool) -> bool:
+        """Return whether so many other ranks have reached a place, within these seconds or HALTUNE_RANK_TIMEOUT.
+
+        known: see `Part.meets`.
+        """
         until = time.monotonic() + min(seconds, _timeout())
         while self._file is not None and not self._me.forked and arrived(self._folder, where) < others:
+            if known and reading(self._folder) < others:
+                return True
             if time.monotonic() > until:
                 return False
             time.sleep(_POLLS[1])

@@ -89,9 +89,12 @@ class Part(SentLog):
     def arrives(self, where: str) -> None:
         """State, on another rank, that it has reached a place in its program; see `meets`."""
 
-    def meets(self, where: str, others: int, seconds: float) -> bool:
-        """Return on rank 0 whether so many others reach a place within a time; True on the others."""
-        return self._writer is None or self._writer.meets(f"{self.name}: {where}", others, seconds)
+    def meets(self, where: str, others: int, seconds: float, known: bool = False) -> bool:
+        """Return on rank 0 whether so many others reach a place within a time; True on the others.
+
+        known: True on rank 0, too, while fewer others follow: they have left, or haltune does not know them.
+        """
+        return self._writer is None or self._writer.meets(f"{self.name}: {where}", others, seconds, known)
 
     def was_before(self, topic: str) -> bool:
         """True if rank 0 decided about the topic before this process was started."""

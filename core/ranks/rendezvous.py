@@ -149,6 +149,11 @@ def arrived(folder: Path, where: str) -> int:
     return found
 
 
+def reading(folder: Path) -> int:
+    """Return how many followers read."""
+    return len([*folder.glob("here-*")])
+
+
 def nobody_reads(folder: Path, me: ThisProcess) -> bool:
     """True if no other rank reads or can still start."""
     names = os.listdir(folder) if folder.exists() else []

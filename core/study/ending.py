@@ -75,7 +75,7 @@ def warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, max_f
                 "after trial.report(value), or use TrainingLoop(trial, save=write), or BOBOS(), which never pauses.",
                 attempt.id, replica.problem.at(attempt.epoch), then,
             )  # fmt: skip
-    elif status is Status.INTERRUPTED:
+    elif status is Status.INTERRUPTED and attempt.ended is not Status.FAILED:  # not lost too often
         _log.warning("Trial %d was interrupted. %s", attempt.id, _how_it_resumes(replica.problem, record, attempt))
     elif status is None and record.error == _SILENT:
         unit, most = replica.problem.unit, replica.problem.max_epochs
@@ -135,14 +135,18 @@ def _how_it_resumes(problem: Problem, record: TrialRecord, attempt: Attempt) -> 
     )
 
 
-def append_loss(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
-    """Append that an attempt was lost. The trial is offered again up to `max_retries` times, then it has failed."""
+def append_loss(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> bool:
+    """Append that an attempt was lost, and return whether it was appended.
+
+    The trial is offered again up to `max_retries` times, then it has failed.
+    """
     replica.log_sleep(attempt)
     replica.sync()
     event = replica.expired(replica.lease(attempt.id, attempt.attempt), max_retries, reason)
     held = replica.append_if_held(event, Release(attempt.id))
     if (event.status if held else recorded_end(replica.history, attempt)) is Status.FAILED:
         replica.tidy()
+    return held
 
 
 def not_tolerated(history: History, attempt: Attempt, max_failures: int) -> str | None:

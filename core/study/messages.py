@@ -105,7 +105,7 @@ def none_finite(history: History, least: int = 3) -> str | None:
 
     The value of a trial that diverges after some epochs is NaN or infinite, unless its best epoch counts.
     """
-    if len(history) < least or history.best() is not None:
+    if len(history) < least or history.top is not None:
         return None
     reported = sum(len(t.values) > 0 for t in history.trials)
     if reported < least:

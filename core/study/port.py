@@ -594,6 +594,21 @@ class Port(Attempt):
         """Return the trial of this study that this thread trains now, if it is another one or another attempt."""
         return self._session.other_open(self)
 
+    def attaches(self) -> None:
+        """State that a fit has called the callback of this rank; see `need_attached`."""
+        self._session.attaches(self)
+
+    def need_attached(self, others: int) -> None:
+        """Raise NotSupported on rank 0 if a fit calls no callback on one of so many other ranks: it would not follow.
+
+        All ranks that have one have called `attaches` before rank 0 calls this.
+        """
+        if not self._session.attached(self, others):
+            raise NotSupported(
+                f"Rank 0 has a HaltuneCallback({self._name}), but another rank of this fit has none, so each would "
+                "wait for the other. Make the callback on every rank, not on rank 0 alone: only rank 0 reports."
+            )
+
     def adopt(self) -> None:
         """Continue the trial in a forked or spawned process. Raises NotSupported for a study in memory."""
         self._session.adopt(self)
@@ -667,18 +682,14 @@ class Port(Attempt):
         before: position of the report before. idle: see `_idles`.
         """
         self._first, self._left, self._asks = self._first or epoch, None, False
-        self._counts_weights()
+        training = None if self._model is None else self._states.training
+        if training is not None and not training.begun and this().alone:  # a loop of the user's own states it by itself
+            self._by_framework = True
+            training.counts()
         if updates is not None:
             self._doubt_updates(epoch, updates)
         elif idle:
             self._warn_of_idle(before, epoch)
-
-    def _counts_weights(self) -> None:
-        """State that a framework has trained weights of this trial; a loop of the user's own states it by itself."""
-        training = None if self._model is None else self._states.training
-        if training is not None and not training.begun and this().alone:
-            self._by_framework = True
-            training.counts()
 
     def _need_loaded(self) -> None:
         """Raise NotSupported at the first report after a pause if the program cannot have loaded its state."""
@@ -1163,22 +1174,22 @@ class Port(Attempt):
         else:
             self._end_as(Status.FAILED, error if isinstance(error, Failure) else Failure.by(error))
 
-    def _end_as(self, status: Status | None, failure: Failure | None = None) -> None:
+    def _end_as(self, status: Status | None, failure: Failure | None = None, lost: str | None = None) -> None:
         """Append the end, unless this process is a fork that does not train the trial, such as one that loads data."""
         if self._held_here:
             if status is None:
                 self._pauses_unsaved()
             self._states.ends_epoch()  # a variable may hold the iterator, which is then closed later or never
             try:
-                self._session.end(self, status, failure)
+                self._session.end(self, status, failure, lost)
                 self._states.saved_by_rank_0(self.resumes_from)
             finally:
                 if self._block != os.getpid():  # otherwise the program may draw until the end of the block
                     self._states.draws_as_before()
 
     def mark_lost(self, reason: str) -> None:
-        """Append that the process that trained it is gone. The trial is offered again, up to `max_retries` times."""
-        self._session.mark_lost(self, reason)
+        """Append that a process that trained it is gone. The trial is offered again, up to `max_retries` times."""
+        self._end_as(Status.INTERRUPTED, lost=reason)
 
     def tolerates(self, error: BaseException) -> bool:
         """Return whether the search continues after the error by which the trial failed."""

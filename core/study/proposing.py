@@ -96,7 +96,7 @@ def answer(
             f"A budget of {budget.money:g} of money needs the price of this worker for an hour. Write Budget(money="
             f"{budget.money:g}, price=2.1) or '$50 at 2.10/h', or set {PRICE}=2.1 in the worker's environment."
         )
-    replica.budget(budget)
+    replica.log_budget(budget)
     history = replica.history
     asked: dict[int, tuple[Move, float]] = {}  # position of the log -> the policy's move there, and seconds for it
 
@@ -144,7 +144,7 @@ def _need_finite(replica: Replica, history: History, max_failures: int) -> None:
 
     If the program is started again, perhaps after a repair, each further trial of this kind ends it again.
     """
-    if history.best() is not None:
+    if history.top is not None:
         return
     diverged = history.diverged
     if replica.diverged is None:

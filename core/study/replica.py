@@ -499,7 +499,7 @@ class Replica(Copy):
         self.append(found, None)
         return True
 
-    def budget(self, budget: Budget) -> None:
+    def log_budget(self, budget: Budget) -> None:
         """Log the budget if the policy plans with it, or it is not recorded yet. Raises Conflict."""
         history = self.fold.history
         plans = self.policy.plans and history.has_new_budget(budget, self.logged_budget)

@@ -51,6 +51,7 @@ T = TypeVar("T")
 _log = logging.getLogger("haltune")
 Attempts = set[tuple[int, int]]  # trials with their attempts
 _MEET = 60.0  # seconds that rank 0 waits for the end of a failed trial on other ranks, in addition to their epoch
+_SHOWN = 60.0  # seconds after which a shared folder shows at the latest what another machine wrote
 GRACE = 10.0  # seconds that a failed rank waits for rank 0, which may not have noticed the failure
 _BRIEFLY = 0.5  # likewise for an interrupted rank: Ctrl-C must end it soon
 _LOOKS = (0.02, 0.25)  # seconds between looks while another worker decides: from, to
@@ -296,7 +297,7 @@ class Session:
 
     def need_outside(self) -> None:
         """Raise NotSupported within a trial of this study, for which a loop over the study would wait for ever."""
-        for outer in self._open_trials():
+        if (outer := next(self._open_trials(), None)) is not None:
             raise NotSupported(
                 f"A loop over the study {self._given.name!r} starts within trial {outer.id} of the same study, so it "
                 "would wait for that trial for ever. Start it after the trial's end. For an inner search make another "
@@ -314,6 +315,14 @@ class Session:
         self._rank.arrives(attempt._label)
         if _inside.get(place := self._place(loop)) is attempt:
             del _inside[place]
+
+    def attaches(self, attempt: Attempt) -> None:
+        """See Port.attaches."""
+        self._rank.arrives(_attached(attempt))
+
+    def attached(self, attempt: Attempt, others: int) -> bool:
+        """Return on rank 0 whether so many others have called `attaches`, or are not known; True on the others."""
+        return self._rank.meets(_attached(attempt), others, _SHOWN, known=True)
 
     def other_open(self, attempt: Attempt) -> int | None:
         """Return the trial that this thread trains now, if it is another one or another attempt."""
@@ -488,8 +497,13 @@ class Session:
             attempt.checkpoint = checkpoints.located(logged)
         return held is not False
 
-    def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
+    def end(
+        self, attempt: Attempt, status: Status | None, failure: Failure | None = None, lost: str | None = None
+    ) -> None:
         """Append the end of an attempt and give the lease back; see Trial.finish.
+
+        lost: of an interrupted one, why a process that trained it is gone. The trial is offered again, up to
+        `max_retries` times.
 
         Raises the exception by which it failed on rank 0 alone, unless the search continues.
         """
@@ -500,9 +514,13 @@ class Session:
 
         def work() -> str | None:  # an interrupted trial does not wait for the server
             ends = partial(append_end, attempt=attempt, status=status, failure=failure)
-            appended: bool = self.change(ends, attempt=attempt, patient=status is not Status.INTERRUPTED)
+            if lost is not None:
+                most = self._given.store.max_retries
+                ends = partial(append_loss, attempt=attempt, reason=lost, max_retries=most)
+            patient = status is not Status.INTERRUPTED or lost is not None
+            appended: bool = self.change(ends, attempt=attempt, patient=patient)
             self._notice_end(attempt)
-            if appended:
+            if appended and (lost is None or (self.waits and not self.launched)):  # a launcher says it itself
                 warn_of_end(self.replica, attempt, status, self._given.max_failures)
             return None if failure is None else failure.error
 
@@ -530,12 +548,6 @@ class Session:
     def forget(self, attempt: Attempt) -> None:
         """Give up an attempt whose end could not be recorded: its lease expires."""
         self.replica.forget(attempt)
-
-    def mark_lost(self, attempt: Attempt, reason: str) -> None:
-        """Append that a trial was lost. It is offered again, up to max_retries times."""
-        work = partial(append_loss, attempt=attempt, reason=reason, max_retries=self._given.store.max_retries)
-        self.change(work, f"{attempt._label} is lost", attempt=attempt)
-        self._notice_end(attempt)
 
     def tolerates(self, attempt: Attempt, error: BaseException | None = None) -> bool:
         """Return whether the search continues after an attempt failed. error: on this rank; it gets the reason."""
@@ -606,6 +618,10 @@ class Session:
                 "it is defined in a function. Define it at the top of a module."
             )
         return partial(Session, holds=(self.holder, handed_out)), (settings,)
+
+
+def _attached(attempt: Attempt) -> str:
+    return f"trial {attempt.id} has its callback"
 
 
 def spawning() -> bool:

@@ -244,7 +244,7 @@ class States:
         def question(_: object) -> bool:
             keep, history = session.checkpoints.keep, session.log.history
             cut = attempt._stops and not (best_epoch and attempt._may_resume)
-            if keep == 0 or not len(history.curve(attempt.id)):
+            if keep == 0 or not len(history.epochs(attempt.id)):
                 return False
             best = history.present_best(attempt.id)
             epoch = attempt.epoch if isinstance(best_epoch, bool) else best_epoch

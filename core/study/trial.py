@@ -20,7 +20,7 @@ import numpy as np
 from haltune._utils.checks import number, timed
 from haltune._utils.interruption import quietly
 from haltune._utils.randomness import capture, put, put_back
-from haltune._utils.signals import interrupts
+from haltune._utils.signals import interrupts, lost_rank
 from haltune._utils.updates import Training
 from haltune.above import above
 from haltune.display import numeral, one_line, plural, several_of
@@ -594,6 +594,9 @@ class Trial(Port, KnowsAttributes):
                 return True
             if self.ended not in (None, Status.FAILED):
                 return False  # the training was over, so the error is not about this trial
+            if (lost := lost_rank(error)) is not None and not self._signals.waits:  # started again, perhaps without end
+                self.mark_lost(lost)
+                return False
             if interrupts(error) or isinstance(error, StoreError) or self._signals.waits:
                 self.interrupt()
                 return False
@@ -973,10 +976,10 @@ class Fold(Trial):
         self._place = place
         self._look()
 
-    def _end_as(self, status: Status | None, failure: Failure | None = None) -> None:
+    def _end_as(self, status: Status | None, failure: Failure | None = None, lost: str | None = None) -> None:
         """End this training; the trial, too, if it was interrupted or failed."""
         if status in (Status.INTERRUPTED, Status.FAILED):
-            self._trial._end_as(status, failure)
+            self._trial._end_as(status, failure, lost)
         elif self.ended is None and self._held_here:
             self._close()
             self._status = Status.COMPLETED
@@ -1048,9 +1051,6 @@ class Fold(Trial):
 
     def before_end(self, act: Callable[[], object] | None) -> None:
         self._trial.before_end(act)
-
-    def mark_lost(self, reason: str) -> None:
-        self._by_trial(lambda: self._trial.mark_lost(reason))
 
     def tolerates(self, error: BaseException) -> bool:
         return self._trial.tolerates(error)

@@ -489,7 +489,10 @@ def limits(budget: Budget, spent: Spent) -> list[tuple[float, str]]:
             name = (
                 amount(round(whole, 2), unit).split(" ", 1)[1] if unit in ("trials", several_of(spent.unit)) else unit
             )
-            found.append((so_far / whole, f"{said(so_far)} of {said(whole)} {name}"))
+            words = f"{said(so_far)} of {said(whole)} {name}"
+            if unit == "trials" and so_far > whole:  # the budget was larger when they started
+                words = f"{plural(so_far, 'trial')} (budget: {said(whole)})"
+            found.append((so_far / whole, words))
     return sorted(found)
 
 

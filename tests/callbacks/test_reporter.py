@@ -250,6 +250,31 @@ def test_a_full_disk_where_ranks_meet_is_raised_as_the_others_do_not_get_the_ver
         r.report(0.5, 1)
 
 
+@pytest.mark.parametrize(
+    ("verdict", "ending"), [(None, "another rank was lost"), (PAUSE, "another rank was lost"), (STOP, "None")]
+)
+def test_a_fit_that_ends_as_another_rank_was_lost_counts_as_a_lost_attempt_unless_it_was_to_stop(verdict, ending):
+    distributed = pytest.importorskip("torch.distributed", reason="PyTorch is not installed")
+    r = told(verdict)
+    r.report(0.5, 1)
+    r.fail(distributed.DistNetworkError("the store is gone"))
+    assert [str(said).partition(":")[0] for said in r.trial.endings] == [ending]
+
+
+def test_a_fit_in_which_a_signal_has_ended_another_rank_first_is_interrupted():
+    class Waiting:
+        waits, known = True, False
+
+        def __enter__(self):
+            return self
+
+    distributed = pytest.importorskip("torch.distributed", reason="PyTorch is not installed")
+    r = told()
+    r.defer(Waiting())
+    r.fail(distributed.DistNetworkError("the store is gone"))
+    assert r.trial.endings == ["interrupted"]
+
+
 def test_what_waits_is_delivered_at_the_end_of_the_fit_or_counted_aloud():
     for mended in (True, False):
         r = told()

@@ -362,10 +362,15 @@ def test_ranks_do_not_wait_for_one_that_is_still_writing_behind_the_training(tmp
     ("wrote", "reads", "why"),
     [(2, 1, "paused on 2 ranks and resumes on 1"), (1, 2, "paused on 1 rank and resumes on 2")],
 )
-def test_a_trial_resumes_on_another_number_of_ranks_with_its_weights_and_says_what_differs(wrote, reads, why, tmp_path):
-    ended = start(tmp_path, "another", codes=(0,) * wrote)[0]
+@pytest.mark.parametrize("program", ["another", "another under Accelerate"])
+def test_a_trial_resumes_on_another_number_of_ranks_with_its_weights_and_says_what_differs(
+    program, wrote, reads, why, tmp_path
+):
+    if "Accelerate" in program:
+        pytest.importorskip("accelerate", reason="Accelerate is not installed")
+    ended = start(tmp_path, program, codes=(0,) * wrote)[0]
     assert (ended["first"][0], ended["said"]) == (1, [])
-    begun = start(tmp_path, "another", codes=(0,) * reads)[0]
+    begun = start(tmp_path, program, codes=(0,) * reads)[0]
     assert begun["first"] == [3, ended["last"]]
     (said,) = begun["said"]
     assert why in said

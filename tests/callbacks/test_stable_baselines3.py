@@ -319,6 +319,32 @@ def test_generators_of_the_module_and_the_class_of_an_environment_continue() -> 
     same_when_resumed(run)
 
 
+STEPS = 0
+
+
+class Steeper(gymnasium.Wrapper):  # type: ignore[misc]
+    """An environment that counts its steps in a variable of its module."""
+
+    def step(self, action: Any) -> Any:
+        global STEPS
+        STEPS += 1
+        observation, reward, *others = self.env.step(action)
+        return observation, reward + 0.01 * STEPS, *others
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_what_an_environment_counts_in_its_module_continues() -> None:
+    import stable_baselines3 as sb3
+
+    def run(trial: Any) -> Any:
+        global STEPS
+        STEPS = 0  # as in another process
+        model = sb3.A2C("MlpPolicy", Steeper(gymnasium.make("CartPole-v1")), n_steps=16, seed=1, device="cpu")
+        return model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+
+    same_when_resumed(run)
+
+
 @pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 def test_what_a_policy_has_outside_its_parameters_resumes() -> None:
     import stable_baselines3 as sb3

@@ -149,12 +149,13 @@ def test_a_node_that_goes_away_pauses_the_trial(nodes: str, then: str, loop: str
 FAILING = """
 import os, sys
 import torch, torch.distributed as dist
-from haltune import Float, Study
+from haltune import Float, Storage, Study
 from haltune.policies import RandomSearch
 
 failing = {"both": (0, 1), "first": (0,), "second": (1,)}[sys.argv[1]]  # ranks
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(os.environ["RANK"]), world_size=2)
-study = Study({"lr": Float(0.01, 0.1)}, "val_loss", "search.db", max_epochs=2, budget="3 trials",
+store = Storage("search.db", max_retries=int(sys.argv[3]))
+study = Study({"lr": Float(0.01, 0.1)}, "val_loss", store, max_epochs=2, budget="3 trials",
               policy=RandomSearch(), seed=0, verbose=0)
 for trial in study:
     with trial:
@@ -168,18 +169,21 @@ for trial in study:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("failing", "status"), [("both", "failed"), ("first", "failed"), ("second", "interrupted")])
+@pytest.mark.parametrize(
+    ("failing", "retries", "status"),
+    [("both", 2, "failed"), ("first", 2, "failed"), ("second", 2, "interrupted"), ("second", 0, "failed")],
+)
 def test_a_failure_of_one_rank_alone_ends_the_search_before_its_next_trial(
-    failing: str, status: str, tmp_path: Path
+    failing: str, retries: int, status: str, tmp_path: Path
 ) -> None:
     """The other rank waits in a collective of the failed trial, which would meet one of the next trial.
 
-    To rank 0, a rank that has failed alone is one that was lost.
+    To rank 0, a rank that has failed alone is one that was lost: it is offered again up to max_retries times.
     """
     pytest.importorskip("torch", reason="PyTorch is not installed")
     (tmp_path / "search.py").write_text(FAILING)
     both = failing == "both"
-    command = ["search.py", failing, str(tmp_path / "group")]
+    command = ["search.py", failing, str(tmp_path / "group"), str(retries)]
     run_ranks(command, tmp_path, (0, 0) if both else (1, 1), printed=False, HALTUNE_RANK_TIMEOUT="5")
     found = [(str(t.status), [*t.values]) for t in read_study(str(tmp_path / "search.db")).trials]
     completed = ("completed", [2.0, 4.0])

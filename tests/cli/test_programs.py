@@ -25,7 +25,7 @@ from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.errors import HaltuneWarning, StoreError
 from haltune.launch import program_checkpoints, unedited
-from haltune.launch.metric_logs import WandbRuns
+from haltune.launch.log_formats import WandbRuns
 from haltune.log.decisions import Action
 from haltune.log.events import Checkpointed, Ended, Reported, Resumed, Status
 from haltune.store.sqlite import SqliteStore
@@ -792,6 +792,33 @@ def test_a_first_program_that_needs_too_much_memory_or_diverges_does_not_end_the
     assert trials(tmp_path)[0].error.startswith(error)
 
 
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [
+        ("Loss is nan, stopping training", r"ended with exit status 0 and no value of 'val_acc' \(.*\): Loss is nan"),
+        ("CUDA out of memory", "out of memory: ended with exit status 0"),
+    ],
+)
+@pytest.mark.parametrize("log", ["", "epoch,loss,val_acc\n1,nan,\n"])
+def test_a_first_program_that_gives_up_before_its_first_value_does_not_end_the_search_although_its_status_is_0(
+    search, tmp_path, last, error, log
+):
+    first = "if not os.path.exists('once'):\n    open('once', 'w').close(); "
+    first += f"open(a.out + '/log.csv', 'w').write({log!r}); print({last!r}); sys.exit(0)\n"
+    code, said = search(STUDY + CSV, TRAIN.replace("path = a.out", f"{first}path = a.out", 1))
+    assert code == 0, said
+    assert [t.status for t in trials(tmp_path)] == [Status.FAILED, Status.COMPLETED]
+    assert re.match(error, trials(tmp_path)[0].error)
+
+
+@pytest.mark.parametrize("metrics", [CSV, CSV.replace('position = "epoch"\n', "")])
+def test_a_wrong_name_of_the_goal_ends_the_search_although_the_program_prints_nan_last(search, tmp_path, metrics):
+    code, said = search(STUDY.replace("val_acc", "acc") + metrics, f"{TRAIN}print('IoU of class 3: nan')\n")
+    assert code == 1
+    assert "log.csv has 'epoch', 'loss', 'val_acc'. Name one of them as the goal." in said
+    assert len(trials(tmp_path)) == 1
+
+
 def test_a_first_program_that_fails_in_code_with_a_nan_in_it_ends_the_search(search):
     code, said = search(STUDY + CSV, "import sys\nsys.exit('    x = df.replace(np.nan, 0)\\nKeyError')")
     assert code == 1
@@ -938,6 +965,50 @@ def test_several_values_of_an_epoch_are_named_with_their_files(search, path, nam
     assert code == 0, said
     assert said.count("several values of 'val_acc' at epoch") == 1
     assert named in said
+
+
+def test_rows_of_two_kinds_with_the_same_columns_are_pointed_out(search):
+    program = """
+import sys
+with open(f"{sys.argv[-1]}/log.csv", "w") as log:
+    print("time,epoch,phase,val_acc", file=log)
+    for epoch in range(1, 5):
+        for second, phase, acc in ((1, "train", 0.9), (9, "valid", 0.5)):
+            print(f"10:0{epoch}:0{second}", epoch, phase, acc, sep=",", file=log, flush=True)
+"""
+    code, said = search(STUDY.replace("trials = 2", "trials = 1") + CSV, program)
+    assert code == 0, said
+    assert said.count("Rows differ in 'phase' ('train', 'valid')") == 1
+    assert 'match their lines alone by a pattern, with file = "log.csv" under [metrics]' in said
+
+
+@pytest.mark.parametrize("goal", ["val_acc", "acc"])
+def test_a_log_with_a_row_for_each_metric_is_searched_by_their_names(search, tmp_path, goal):
+    rows = "{state['epoch']},loss,{a.lr}\\n{state['epoch']},val_acc,{a.lr * state['epoch'] + a.depth}"
+    long = TRAIN.replace("epoch,loss,val_acc", "epoch,name,value")
+    long = long.replace("{state['epoch']},{a.lr},{a.lr * state['epoch'] + a.depth}", rows)
+    code, said = search(STUDY.replace('"val_acc"', f'"{goal}"') + CSV, long)
+    assert code == (goal == "acc"), said
+    if goal == "acc":
+        assert "log.csv has 'epoch', 'loss', 'val_acc'. Name one of them as the goal." in said
+    else:
+        assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)] * 2
+        assert list(trials(tmp_path)[0].metrics["loss"]) == [trials(tmp_path)[0].config["lr"]] * 4
+
+
+def test_a_program_that_rotates_its_log_loses_no_epoch(search, tmp_path, monkeypatch):
+    add = unedited.Curve.add
+
+    def seen(curve, row):
+        (tmp_path / "seen").touch()
+        return add(curve, row)
+
+    monkeypatch.setattr(unedited.Curve, "add", seen)
+    hook = "import time\nwhile not os.path.exists('seen'): time.sleep(0.01)\n"
+    hook += "if state['epoch'] == 2: log.close(); os.replace(path, path + '.1'); log = open(path, 'a')"
+    code, said = search(STUDY.replace("trials = 2", "trials = 1") + CSV, hook=hook)
+    assert code == 0, said
+    assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)]
 
 
 @pytest.mark.parametrize("fails", [False, True])

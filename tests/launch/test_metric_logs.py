@@ -14,19 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haltune.errors import NotSupported
-from haltune.launch.metric_logs import (
-    KINDS,
-    Csv,
-    Curve,
-    Events,
-    Followed,
-    JsonLines,
-    Matched,
-    MetricLog,
-    Metrics,
-    MlflowMetric,
-    WandbRuns,
-)
+from haltune.launch.log_formats import Csv, Events, JsonLines, Matched, MlflowMetric, WandbRuns
+from haltune.launch.metric_logs import KINDS, Curve, Followed, MetricLog, Metrics
 from haltune.log.problem import Measures
 
 NUMBERS = st.floats(width=32) | st.integers(-1000, 1000)
@@ -219,6 +208,65 @@ def test_an_object_of_json_counts_before_its_line_ends(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step,name,value\n1,loss,2.0\n1,acc,0.5\n2,acc,nan\n",
+        "Key\tValue\tstep\nloss\t2.0\t1\nacc\t0.5\t1\nacc\tnan\t2\n",
+        '{"step": 1, "tag": "loss", "value": 2}\n{"step": 1, "tag": "acc", "value": 0.5}\n'
+        '{"step": 2, "tag": "acc", "value": NaN}\n',
+    ],
+)
+def test_in_a_log_with_a_row_for_each_metric_a_value_has_the_name_of_its_metric(text):
+    reader = (JsonLines if text.startswith("{") else Csv)({"acc", "step"}, "step")
+    rows = rows_of(reader, [text.encode()])
+    assert equal(rows, [{"step": 1.0, "loss": 2.0}, {"step": 1.0, "acc": 0.5}, {"step": 2.0, "acc": math.nan}])
+    assert set(reader.texts) <= {"step"}
+
+
+@pytest.mark.parametrize("goal", ["acc", "value"])
+def test_a_table_that_has_the_metric_as_a_column_may_have_columns_of_a_name_and_a_value(goal):
+    rows = rows_of(Csv({goal}), [b"epoch,name,value,acc\n1,run-7,3,0.5\n2,acc,4,0.75\n"])
+    assert rows == [{"epoch": 1.0, "value": 3.0, "acc": 0.5}, {"epoch": 2.0, "value": 4.0, "acc": 0.75}]
+
+
+@given(TABLES, st.lists(st.floats(0, 1), max_size=8), st.sampled_from([None, 2]))
+def test_objects_of_json_may_have_several_lines_or_be_in_a_list(table, cuts, indent):
+    history = [{"epoch": a, "val": {"acc": b}, "tags": ["x", "y"]} for a, b in table]
+    texts = [json.dumps(whole, indent=indent) for whole in (history, {"best": {"loss": 1}, "log_history": history})]
+    texts.append("starts\n" + "\n".join(json.dumps(one, indent=indent) for one in history))
+    for text in texts:
+        rows = rows_of(JsonLines({"val.acc", "epoch"}, "epoch"), pieces(text.encode(), cuts))
+        assert equal(rows, [{"epoch": float(a), "val.acc": float(b)} for a, b in table])
+
+
+def test_a_table_of_classes_within_an_object_of_json_is_no_curve():
+    row = {"epoch": 1, "loss": 0.5, "classes": [{"class": "cat", "acc": 0.1}, {"class": "dog", "acc": 0.2}]}
+    assert rows_of(JsonLines({"acc", "epoch"}, "epoch"), [json.dumps(row).encode()]) == [{"epoch": 1.0, "loss": 0.5}]
+
+
+def test_a_history_in_json_that_is_written_anew_repeats_no_row(tmp_path):
+    path, got = tmp_path / "trainer_state.json", []
+    followed = Followed(path, JsonLines({"eval_loss", "epoch"}, "epoch"))
+    rows = [row for n in range(1, 4) for row in ({"loss": 1.0, "epoch": n - 0.5}, {"eval_loss": 0.5, "epoch": n})]
+    for epochs in (1, 2, 3):
+        path.write_text(json.dumps({"epoch": epochs, "log_history": rows[: 2 * epochs], "step": epochs}, indent=2))
+        os.utime(path, ns=(epochs, epochs))  # also where the clock of files is coarse
+        got += followed.read()
+    assert got == rows
+
+
+def test_a_history_in_json_that_is_written_anew_next_to_a_backup_repeats_no_row(tmp_path):
+    path, got = tmp_path / "history.json", []
+    followed = Followed(path, JsonLines({"acc"}))
+    for count in (1, 2, 3):
+        if count > 1:
+            path.rename(tmp_path / "history.json.bak")
+        path.write_text(json.dumps([{"acc": n / 10} for n in range(1, count + 1)]))
+        got += followed.read()
+    assert got == [{"acc": 0.1}, {"acc": 0.2}, {"acc": 0.3}]
+
+
 @given(TABLES, st.lists(st.floats(0, 1), max_size=6), st.booleans())
 def test_a_file_that_is_written_anew_repeats_no_row(tmp_path_factory, table, cuts, in_place):
     path = tmp_path_factory.mktemp("log") / "log.csv"
@@ -259,6 +307,77 @@ def test_a_rotated_file_counts_after_the_one_before(tmp_path):
     assert got == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("path", ["train.log", "train.log*"])
+@pytest.mark.parametrize("late", [False, True])
+def test_the_last_rows_of_a_file_that_is_renamed_count_once_and_before_those_of_the_next_one(tmp_path, path, late):
+    looks = iter(float(99**n) for n in range(1, 99)).__next__
+    metrics = Metrics(pattern=r"acc (?P<acc>\S+)", file=path)
+    log = MetricLog(metrics, ["acc"], tmp_path, tmp_path / "out", looks)
+    file, wanted = tmp_path / "train.log", [0.5, 0.5]
+    file.write_text("acc 0.5\nacc 0.5\n")
+    got = log.read()
+    for n in (1, 2):
+        with file.open("a") as before:
+            before.write(f"acc 0.6{n}\n")
+            before.flush()
+            if n == 2:
+                (tmp_path / "train.log.1").rename(tmp_path / "train.log.2")
+            file.rename(tmp_path / "train.log.1")
+            if late:  # another program renames it, and this one still writes there
+                got += log.read()
+                before.write(f"acc 0.7{n}\n")
+        file.write_text(f"acc 0.{n}\n")
+        got += log.read()
+        wanted += [0.6 + n / 100, *([0.7 + n / 100] if late else []), n / 10]
+    assert [row["acc"] for row in got] == pytest.approx(wanted)
+
+
+def test_the_last_rows_of_a_file_that_is_renamed_at_the_end_count(tmp_path):
+    log = MetricLog(Metrics(csv="log.csv"), ["acc"], tmp_path, tmp_path / "out")
+    (tmp_path / "log.csv").write_text("acc\n0.1\n")
+    got = log.read()
+    with (tmp_path / "log.csv").open("a") as file:
+        file.write("0.2\n0.3")
+    (tmp_path / "log.csv").rename(tmp_path / "done.csv")
+    assert [row["acc"] for row in [*got, *log.read(whole=True)]] == [0.1, 0.2, 0.3]
+
+
+def test_a_file_that_is_renamed_before_its_first_row_counts_at_its_new_place(tmp_path):
+    log = MetricLog(Metrics(csv="*.csv"), ["acc"], tmp_path, tmp_path / "out")
+    (tmp_path / "new.csv").touch()
+    assert log.read(whole=True) == []
+    (tmp_path / "new.csv").rename(tmp_path / "log.csv")
+    (tmp_path / "log.csv").write_text("acc\n0.5\n")
+    assert log.read(whole=True) == [{"acc": 0.5}]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("epoch;acc\n1;0.1\n", "2;0.2\n", "epoch;loss;acc\n3;1;0.3\n"),
+        ("epoch,name,value\n1,acc,0.1\n", "2,acc,0.2\n", "epoch,host,name,value\n3,a,acc,0.3\n"),
+    ],
+)
+def test_a_table_that_continues_in_a_next_file_needs_no_second_header(tmp_path, texts):
+    path = tmp_path / "log.csv"
+    followed, got = Followed(path, Csv({"acc", "epoch"}, "epoch")), []
+    for text in texts:
+        path.write_text(text)
+        got += followed.read()
+        path.rename(tmp_path / "log.csv.1")
+    assert [(row["epoch"], row["acc"]) for row in got] == [(1.0, 0.1), (2.0, 0.2), (3.0, 0.3)]
+
+
+def test_a_file_that_is_seen_twice_while_it_is_written_again_repeats_no_row(tmp_path):
+    path, got = tmp_path / "log.csv", []
+    followed = Followed(path, Csv({"acc"}))
+    for count in (4, 2, 1, 5):
+        path.write_text("acc\n" + "".join(f"0.{n}\n" for n in range(1, count + 1)))
+        os.utime(path, ns=(count, count))  # also where the clock of files is coarse
+        got += followed.read()
+    assert [row["acc"] for row in got] == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
 def test_a_file_that_a_link_leads_to_as_well_counts_once(tmp_path):
     log = MetricLog(Metrics(csv="runs/*/log.csv"), ["acc"], tmp_path, tmp_path / "out")
     (tmp_path / "runs" / "one").mkdir(parents=True)
@@ -293,7 +412,7 @@ def test_files_that_come_late_are_found_and_a_header_may_change(tmp_path):
     assert log.names == ["acc", "epoch", "loss"]
 
 
-@pytest.mark.parametrize("before", ["Training started, on cpu\n", "run 3; seed 1\n", "# run 3\n# epoch, loss\n", ""])
+@pytest.mark.parametrize("before", ["Training started, on cpu\n", "run 3; seed 1\n", "#\n# run 3\n# epoch, loss\n", ""])
 @pytest.mark.parametrize(("mark", "ending"), [(",", "\n"), ("\t", "\r\n"), (";", "\n"), ("  ", "\n")])
 @pytest.mark.parametrize("comment", ["", "# "])
 def test_a_table_is_found_behind_other_lines_in_a_file(before, mark, ending, comment):
@@ -306,6 +425,9 @@ def test_a_table_is_found_behind_other_lines_in_a_file(before, mark, ending, com
 def test_the_index_of_pandas_is_no_metric():
     assert rows_of(Csv({"acc"}), [b",epoch,acc\n0,1,0.5\n1,2,0.75\n"]) == [
         {"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "acc": 0.75},
+    ]  # fmt: skip
+    assert rows_of(Csv({"acc"}), [b",epoch,acc\n0,1,0.5\n,epoch,loss,acc\n0,2,1,0.75\n"]) == [
+        {"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "loss": 1.0, "acc": 0.75},
     ]  # fmt: skip
 
 

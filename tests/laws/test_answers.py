@@ -98,7 +98,7 @@ class Life:
         elif what == "interrupt":
             trial.interrupt()
         else:  # as a launcher reports a killed worker
-            self.studies[who].session.mark_lost(trial, "killed")
+            trial.mark_lost("killed")
         self.held[who] = None
 
     def value(self, trial: Trial) -> float:

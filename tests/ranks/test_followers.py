@@ -20,7 +20,7 @@ from two_ranks import run_ranks
 from whims import PAUSE, PROBLEM, STOP, Whims
 
 from haltune import Budget, Storage, Study, Trial, Verdict
-from haltune.errors import StoreAway
+from haltune.errors import NotSupported, StoreAway
 from haltune.log.decisions import Wait
 from haltune.log.events import to_json, verdict_to_json
 from haltune.ranks import programs
@@ -227,6 +227,21 @@ def test_a_report_of_a_fold_repeated_after_an_answer_was_lost_is_recalled_on_all
             said = pair.both(lambda rank: fold[rank].report(0.5, seconds=2.0))
         assert said[0] == said[1]
     assert list(pair.studies[1].trials[0].metrics["fold_epoch"]) == [1, 2, 3, 4]
+
+
+def test_a_callback_on_rank_0_alone_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALTUNE_RANK_TIMEOUT", "0.2")
+    pair = Pair(None, tmp_path)
+    pair.ask()
+    first, second = pair.trials
+    assert first is not None
+    assert second is not None
+    second.need_attached(1)
+    with pytest.raises(NotSupported, match=r"another rank of this fit has none.*on every rank"):
+        first.need_attached(1)
+    first.need_attached(2)  # it does not know one of them
+    second.attaches()
+    first.need_attached(1)
 
 
 def test_a_follower_keeps_nothing_of_a_report_that_it_has_followed(tmp_path: Path) -> None:

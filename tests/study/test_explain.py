@@ -172,6 +172,31 @@ def test_a_trial_that_is_stopped_late_did_not_continue_from_its_rung() -> None:
     assert digest(study).comparisons.counts(3.0) == (1, 3)
 
 
+@pytest.mark.parametrize("every", [1, 100])
+@pytest.mark.parametrize("value", [0.7, 0.05])
+def test_a_verdict_that_comes_after_the_next_rung_is_explained_at_its_own(value: float, every: int) -> None:
+    """The first three reports of trial 2 are delivered late, so at the fourth its first one is compared, at rung 1."""
+    from haltune.report.digest import digest
+
+    space = Space({"x": Float(0.0, 1.0)})
+    problem = Problem(space, Minimize("loss"), EPOCHS * every, unit="step", judge_every=float(every))
+    policy = of.SuccessiveHalving(n=9, eta=3, asynchronous="stop")
+    study = Study(problem, policy, seed=0, budget=Budget(trials=3), verbose=0)
+    for trial in study:
+        with trial:
+            for n in range(1, EPOCHS + 1):
+                loss = (0.5, 0.1 if n < 3 else 0.9, value)[trial.id]
+                if trial.report(loss, n * every, judge=trial.id < 2 or n > 3).stops:
+                    break
+    explained, there = study.explain(2), problem.amount(every)
+    if value < 0.1:
+        assert f"-> continue: 1st of 3 after {there}; the best 1 continues" in explained
+        return
+    assert f"-> stop: 3rd of 3 after {there}; the best 1 continues" in explained
+    assert f"3rd of 3 after {there}; 2 others continued" in explained
+    assert digest(study).comparisons.counts(float(every)) == (2, 3)
+
+
 def test_the_first_that_paused_is_the_last_in_the_end_and_every_listing_says_so() -> None:
     """The reason that was given, 1st of 1, is of an old moment; the listing of trials and the page put it second."""
     from haltune.report.digest import digest

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -147,6 +149,24 @@ def test_a_trial_lost_too_often_has_failed() -> None:
     assert world.ask().id == 1
     assert world.study.trials[0].status is Status.FAILED
     assert [e.status for e in world.events(Expired)] == [Status.INTERRUPTED] * 2 + [Status.FAILED]
+
+
+def test_a_trial_of_which_one_rank_always_fails_has_failed_after_as_many_attempts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rank 0 sees a collective that fails, each time that the launcher has started all ranks again."""
+    monkeypatch.setitem(sys.modules, "torch.distributed", ModuleType("torch.distributed"))
+    world = World(max_retries=2)
+    for attempt in (1, 2, 3):
+        trial = world.ask(world.another())
+        assert (trial.id, trial.attempt) == (0, attempt)
+        with pytest.raises(RuntimeError, match="by peer"), trial:
+            raise RuntimeError("[gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]")
+    (failed,) = world.another().trials
+    assert failed.status is Status.FAILED
+    assert "another rank was lost" in str(failed.error)
+    assert caplog.text.count("Trial 0 was interrupted. The next start of this program") == 2
+    assert world.ask().id == 1
 
 
 def test_a_training_that_starts_over_starts_its_curve_again_and_is_asked_to_count_on(world: World) -> None:

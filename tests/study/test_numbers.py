@@ -109,11 +109,13 @@ def test_an_array_that_a_loop_carries_over_and_a_best_of_numpy_are_named_and_rec
     def train(trial):
         state, batch, best = np.zeros((1, 4)), (np.zeros((2, 2)), np.ones((2, 2))), np.inf
         record, texts, rollout = np.zeros(6), np.array([["a"], ["b"]]), np.zeros((4, 2))
+        scales, history = np.ones(3), np.zeros(1)
         restored(trial)
         for epoch in trial.epochs():
             first, second = batch
             state, batch = 0.5 * state + epoch, (first + second, second)
             texts = texts[::-1]
+            scales, history = 0.5 * scales, np.append(history, value(epoch))
             best = min(best, np.mean([value(epoch)]))
             record[epoch - 1] = value(epoch)
             for step in range(4):  # as PPO does in each epoch
@@ -123,7 +125,9 @@ def test_an_array_that_a_loop_carries_over_and_a_best_of_numpy_are_named_and_rec
 
     (hint,) = search(caplog, train)
     batch = "batch = [0 0] [1 1] ([3 3] [1 1] where it paused)"
-    assert f"with {batch}, best = inf (1 where it paused), state = [0] ([4.25] where it paused), as" in hint
+    scales = "scales = [1 1 1] ([0.125 0.125 0.125] where it paused)"
+    state = "state = [0] ([4.25] where it paused)"
+    assert f"with {batch}, best = inf (1 where it paused), {scales}, {state}, as" in hint
 
 
 class Agent:
@@ -286,6 +290,38 @@ class Trainer:
 def test_attributes_that_each_epoch_sets_anew_are_not_named(caplog):
     (hint,) = search(caplog, lambda trial: Trainer(trial).fit())
     assert "with self.steps = 0 (6 where it paused), as" in hint
+
+
+class Total:
+    def __init__(self):
+        self.sum = 0
+
+    def add(self, number):
+        self.sum += number
+
+
+class OfOneMethod:
+    """Sets what it counts in the method that has its loop."""
+
+    def __init__(self, trial):
+        self.trial = trial
+
+    def fit(self):
+        restored(self.trial)
+        self.steps, losses = 0, Total()
+        for epoch in self.trial.epochs():
+            losses = Total()
+            losses.add(value(epoch))
+            self.steps += 1
+            self.trial.report(losses.sum)
+            self.trial.save(lambda path: path.write_text("{}"))
+
+
+def test_an_attribute_that_the_method_with_the_loop_sets_before_it_is_named_and_an_object_made_in_each_epoch_is_not(
+    caplog,
+):
+    (hint,) = search(caplog, lambda trial: OfOneMethod(trial).fit())
+    assert "with self.steps = 0 (3 where it paused), as" in hint
 
 
 class OfSlots:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import random
@@ -198,6 +199,24 @@ def draws_from_generators_of_its_own(trial: Trial) -> list[float]:
     return [*drawn, float(unused.random())]
 
 
+class Foam:
+    rng = np.random.default_rng(7)
+
+
+def crest() -> float:
+    return float(noises.waves.random() + Foam.rng.random())
+
+
+def draws_from_generators_of_classes_and_of_a_module_that_it_imports(trial: Trial) -> list[float]:
+    vars(noises)["waves"], Foam.rng, Waves.tides = (np.random.default_rng([trial.id, n]) for n in range(3))
+    drawn, waves = load(trial), Waves()
+    for _ in trial.epochs():
+        drawn += [crest(), waves()]
+        if trial.report(drawn[-1]).stops:
+            trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+    return drawn
+
+
 def leaves_a_loop_in_a_variable_by_break(trial: Trial) -> list[float]:
     drawn, rng, epochs = load(trial), random.Random(trial.id), trial.epochs()
     for _ in epochs:
@@ -233,6 +252,7 @@ PROGRAMS = [
     draws_from_an_environment,
     draws_from_a_transform_within_a_transform,
     draws_from_generators_of_its_own,
+    draws_from_generators_of_classes_and_of_a_module_that_it_imports,
     leaves_a_loop_in_a_variable_by_break,
     draws_in_a_loop_of_haltune_from_generators_of_its_own,
     restores_its_generator_itself,
@@ -421,6 +441,27 @@ class Waves:
 
 def test_generators_of_a_class_and_of_a_module_that_its_code_names_are_found() -> None:
     assert {id(held) for held in generators_in(Waves()).values()} == {id(noises.waves), id(Waves.tides)}
+
+
+later: Any = None  # a module that is imported at its first use
+
+
+def test_a_loop_does_not_import_a_module_before_its_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "later.py").write_text("")
+    spec = importlib.util.spec_from_file_location("later", tmp_path / "later.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module, loader = importlib.util.module_from_spec(spec), importlib.util.LazyLoader(spec.loader)
+    loader.exec_module(module)
+    monkeypatch.setitem(globals(), "later", module)
+    for trial in study_of(tmp_path, (2,)):
+        with trial:
+            if trial.epoch > 9:
+                later.draws()
+            saves_after(trial)
+    assert type(module) is not ModuleType
+    assert later.__name__ == "later"
+    assert type(module) is ModuleType
 
 
 def test_a_plain_loop_resumes_with_another_bit_generator_of_numpy(tmp_path: Path) -> None:

@@ -93,6 +93,17 @@ def test_the_curve_is_that_of_the_retry(program: Any, first: int, position: bool
     assert record.attempt == 2
 
 
+def test_a_model_that_was_trained_before_the_trial_is_not_its_first_model() -> None:
+    world = World()
+    world.succeed()  # from now on steps are noted
+    base, sgd = net_and_optimizer(2)
+    step(base, sgd)
+    with world.ask() as trial, pytest.warns(HaltuneWarning, match=CLAIM):
+        in_a_while(trial, 1, position=True)
+    record = world.study.trials[trial.id]
+    assert (record.attempt, record.values.tolist()) == (2, [0.2] * 3)
+
+
 @pytest.mark.parametrize("position", [True, False])
 def test_one_report_for_each_of_several_models_is_a_curve(position: bool) -> None:
     world = World()

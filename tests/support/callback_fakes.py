@@ -100,6 +100,12 @@ class FakeTrial(Port):
     def other_open(self):
         return None
 
+    def attaches(self):
+        pass
+
+    def need_attached(self, others):
+        pass
+
     def adopt(self):
         self.homes += 1
 

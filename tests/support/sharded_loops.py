@@ -30,7 +30,8 @@ from haltune.callbacks.sharded import ShardedLoop
 from haltune.errors import HaltuneWarning
 
 DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cpu"
-if DEVICE == "cuda" or "deepspeed" in sys.argv:  # otherwise Accelerate takes it for a single process
+ONE = "another under Accelerate" in sys.argv and os.environ["WORLD_SIZE"] == "1"
+if DEVICE == "cuda" or "deepspeed" in sys.argv or ONE:  # otherwise Accelerate takes it for a single process
     os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
 
 
@@ -147,6 +148,38 @@ def another_number(mesh, folder):
             told.setdefault("first", [epoch, state()])
             step(net, optimizer)
             also["schedule"].step()
+            loop.report(error(net))
+        told["last"] = state()
+    return told | {"said": [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]}
+
+
+def another_under_accelerate(mesh, folder):
+    """The same by AcceleratedLoop under FSDP2, where the schedule steps once for each rank."""
+    from accelerate import Accelerator
+
+    study, told = pausing_study(folder / "another.db", at=(2,), epochs=4, verbose=0, keep=1), {}
+    with warnings.catch_warnings(record=True) as caught, study.ask() as trial:
+        warnings.simplefilter("always", HaltuneWarning)
+        accelerator, net = Accelerator(**fsdp(2, "SHARDED_STATE_DICT")), layers()
+        assert accelerator.distributed_type == "FSDP"
+        adam = torch.optim.AdamW(net.parameters(), trial.config["lr"])
+        schedule = torch.optim.lr_scheduler.StepLR(adam, 3, 0.5)
+        loader = torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(X), 8 // dist.get_world_size(), shuffle=True
+        )
+        net, adam, schedule, loader = accelerator.prepare(net, adam, schedule, loader)
+
+        def state():
+            means = [adam.state[p]["exp_avg"].full_tensor() for p in net.parameters() if p in adam.state]
+            return [whole(net), [mean.flatten().tolist() for mean in means], schedule.state_dict()["last_epoch"]]
+
+        for epoch in (loop := AcceleratedLoop(trial, accelerator)):
+            told.setdefault("first", [epoch, state()])
+            for (x,) in loader:
+                accelerator.backward((net(x) - x.sum(1, keepdim=True)).pow(2).mean())
+                adam.step()
+                schedule.step()
+                adam.zero_grad()
             loop.report(error(net))
         told["last"] = state()
     return told | {"said": [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]}
@@ -314,6 +347,7 @@ PROGRAMS = {
     "deepspeed": deepspeed,
     "ways": straight_and_paused,
     "another": another_number,
+    "another under Accelerate": another_under_accelerate,
     "killed": killed,
     "killed behind": partial(killed, background=True),
     "killed under Accelerate": killed_under_accelerate,

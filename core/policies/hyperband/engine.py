@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from haltune._utils.memo import Memo
 from haltune.display import amount, ordinal, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, continue_, stop
+from haltune.log.decisions import COMPARED_AT, FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, continue_, stop
 from haltune.log.events import OVER, Event, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -174,6 +174,11 @@ class Halving(ABC):
         if self.unit != "epochs":
             return None
         return resource if self.horizon is None else min(resource, float(self.horizon))
+
+    def own_rung(self, rungs: Sequence[Rung], at: int, had: float) -> dict[str, Any]:
+        """Return the position of a rung, as evidence of a verdict there after a report that has passed the next one."""
+        level = self.pause_at(rungs[at].resource)
+        return {} if level is None or had < rungs[at + 1].resource else {COMPARED_AT: level}
 
     def first_compared(self, bracket: Bracket, rung: int, history: History) -> str:
         """Explain when a new trial is first compared: at the rung, if its bracket has a later one."""
@@ -370,7 +375,7 @@ class Synchronous(Halving):
         those = plural(bracket.promotes, "continues", "continue")
         after = bracket.settled(arriving)
         if after is None or after.entry(trial.id) is None:
-            return stop(f"{ranked}: {those}", **evidence)
+            return stop(f"{ranked}: {those}", **evidence, **self.own_rung(bracket.bracket.rungs, bracket.rung, had))
         if trial.id in after.members:  # the rung, or a later one that this report passed as well, is not complete
             return Verdict(Action.PAUSE, f"{ranked}; when {bracket.places} have arrived, {those}", evidence)
         following = after.at.resource
@@ -573,6 +578,7 @@ class RungState:
 class LadderEntry(RungEntry):
     bracket: Bracket
     rung: int = 0
+    compared: float = 0.0  # resource at the report that counts at its rung
 
     @property
     def needed(self) -> float:
@@ -662,7 +668,8 @@ class Asynchronous(Halving):
         """Return the rank of a trial at its rung, in words."""
         entry = self.trials[id]
         rung = self.rung(entry)
-        at = max(entry.needed, entry.had) if self.unit == "epochs" else entry.needed  # a report may come after the rung
+        # a report may come after the rung
+        at = max(entry.needed, entry.compared) if self.unit == "epochs" else entry.needed
         return f"{ordinal(1 + rung.rank(entry.key(id)))} of {rung.count} after {self.amount(at)}"
 
     def judge(self, history: History, trial: TrialRecord, promotion: Callable[[], Promotion] | None = None) -> Verdict:
@@ -701,10 +708,11 @@ class Asynchronous(Halving):
         )
         if alone:
             top = last  # a pause would be followed at once by its resume
-        evidence = {"rank": rank + 1, "arrived": arrived, "promoted": top, "rung": at}
+        evidence = {"rank": rank + 1, "arrived": arrived, "promoted": top, "rung": at, **self.own_rung(rungs, at, had)}
         best = f"; the best {plural(top, 'continues', 'continue')}"
         outcome = best if top else ", too few trials yet to promote one"
-        after = self.amount(had if self.unit == "epochs" else rungs[at].resource)
+        counted = had if entry.result is None else entry.compared
+        after = self.amount(counted if self.unit == "epochs" else rungs[at].resource)
         text = f"{'no new trial may start; ' * alone}{ordinal(rank + 1)} of {arrived} after {after}{outcome}"
         if rank < top:
             return Verdict(Action.CONTINUE, text, evidence, self.pause_at(rungs[at + 1].resource))
@@ -776,7 +784,7 @@ class Asynchronous(Halving):
         cut = e.verdict.action is Action.STOP and e.verdict.resumable
         arrives = entry.had >= entry.needed and e.epoch >= self.min_epochs and entry.result is None and not cut
         if arrives:
-            entry.result = entry.value if last > OUT else OUT
+            entry.result, entry.compared = entry.value if last > OUT else OUT, entry.had
             for rung in range(entry.rung, entry.passed(entry.had) + 1):  # a report may pass several rungs
                 entry.rung = rung
                 self.rung(entry).arrive(entry.key(e.trial) if last > OUT else None)

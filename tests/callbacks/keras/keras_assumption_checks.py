@@ -13,7 +13,7 @@ import pytest
 
 from haltune._utils import learners, randomness
 from haltune._utils.interruption import caller
-from haltune.callbacks.keras import _metrics, companions, optimizers, saving, shuffles, surroundings
+from haltune.callbacks.keras import _metrics, companions, data, optimizers, saving, shuffles, surroundings
 from haltune.errors import NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -122,14 +122,14 @@ def data_of_a_fit():
 
     class Reads(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
-            seen.data = companions.Data(0, reader="the trial")
+            seen.data = data.Data(0, reader="the trial")
             iterator = seen.data._iterator
             seen.data.put_back({**seen.data.state(within=False), "seen": 1}, None)
             seen.there = hasattr(iterator, "_get_iterator") and iterator._steps_seen == 1
             seen.there &= iterator._num_batches == len(X)
 
         def on_epoch_end(self, epoch, logs=None):
-            seen.steps.append((companions.batches_of_epoch(None), seen.data._iterator._steps_seen))
+            seen.steps.append((data.batches_of_epoch(None), seen.data._iterator._steps_seen))
 
     net().fit(X, Y, batch_size=1, steps_per_epoch=3, epochs=2, verbose=0, callbacks=[Reads()])
     return seen.there and seen.steps == [(3, 4), (3, 7)]
@@ -337,7 +337,7 @@ def test_the_iterator_of_a_fit_of_tensorflow_has_its_distributed_dataset():
 
     class Reads(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
-            found.append(companions._is_distributed(caller("fit", "keras.").f_locals["epoch_iterator"]))
+            found.append(data._is_distributed(caller("fit", "keras.").f_locals["epoch_iterator"]))
 
     found, plain = [], net()
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
@@ -412,9 +412,9 @@ def test_a_dataset_of_tensorflow_has_the_functions_that_it_reads_by():
         yield 1.0
 
     made = tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec((), "float32")).map(scaled).batch(2)
-    found = set(companions._functions_of(made))
+    found = set(data._functions_of(made))
     assert {rows, scaled} <= found, "Without it: exact resumption of generators within the functions of a dataset."
-    assert not companions._functions_of(made.cache()), "Without it: functions that a resumed fit calls again."
+    assert not data._functions_of(made.cache()), "Without it: functions that a resumed fit calls again."
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")

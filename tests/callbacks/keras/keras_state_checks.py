@@ -202,6 +202,64 @@ def test_a_variable_of_a_module_that_a_callback_changes_continues():
         assert_equal(train)
 
 
+class Noise:
+    def __init__(self):
+        self.rng = np.random.default_rng(5)
+
+
+SCALES, NOISE, SEEDS = [keras.Variable(0.01, trainable=False)], Noise(), keras.random.SeedGenerator(7)
+
+
+class Wanders(keras.callbacks.Callback):
+    """Changes a variable in a list of its module, by generators of its module."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        drawn = NOISE.rng.random() + float(keras.random.uniform((), seed=SEEDS))
+        SCALES[0].assign(SCALES[0] * (0.5 + 0.5 * drawn))
+        self.model.optimizer.learning_rate = float(keras.ops.convert_to_numpy(SCALES[0]))
+
+
+def test_what_lists_and_objects_of_a_module_hold_continues():
+    def train(trial):
+        SCALES[0].assign(0.01)  # as in another process
+        NOISE.rng = np.random.default_rng(5)
+        SEEDS.state.assign(np.array([7, 0], "uint32"))
+        return fit(trial, trial.load_model() or net(momentum(0.01)), Wanders())
+
+    if BACKEND == "jax":  # a compiled step might have the variable as a constant
+        with pytest.warns(HaltuneWarning, match=r"global SCALES\.0 changes in training"):
+            assert trained(train, (2,))[1].attempt == 1
+    else:
+        assert_equal(train)
+
+
+SHARED = np.random.default_rng(8)
+
+
+class Records(keras.callbacks.Callback):
+    """Draws from a generator of its module, and records the numbers."""
+
+    def __init__(self, drawn):
+        super().__init__()
+        self.drawn = drawn
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.drawn.append(SHARED.random())
+
+
+@once
+def test_a_generator_of_a_module_continues_in_a_resumed_trial_and_then_where_others_have_left_it():
+    fresh, drawn = np.random.default_rng(8), {0: [], 1: []}
+    SHARED.bit_generator.state = fresh.bit_generator.state
+    for trial in pausing_study(at=(2,), epochs=4, trials=2, verbose=0):
+        if trial.attempt == 2:
+            SHARED.random()  # as another trial does in between
+        with trial:
+            fit(trial, trial.load_model() or net(momentum(0.01)), Records(drawn[trial.id]), epochs=4)
+    expected = fresh.random(7).tolist()
+    assert drawn == {0: expected[:4], 1: expected[3:]}
+
+
 class Later(keras.callbacks.Callback):
     """Changes a variable from its third epoch on."""
 
@@ -1826,6 +1884,51 @@ def test_the_best_model_within_an_epoch_is_kept(swaps):
     assert value_of(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-5)
 
 
+class Means(keras.callbacks.Callback):
+    """Puts means of the weights into the model for its validation, and the trained ones back in the next epoch."""
+
+    means, own = None, None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self.own is not None:
+            self.model.set_weights(self.own)
+
+    def on_test_begin(self, logs=None):
+        self.own = self.model.get_weights()
+        self.means = [0.9 * mean + 0.1 * own for mean, own in zip(self.means or self.own, self.own, strict=True)]
+        self.model.set_weights(self.means)
+
+
+@once
+def test_means_that_a_callback_puts_into_the_model_for_its_validation_are_kept():
+    study = pausing_study(at=(), epochs=3, keep=1, verbose=0)
+    with study.ask() as trial:
+        fit(trial, net(momentum(0.01)), Means(), epochs=3)
+    assert value_of(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-5)
+
+
+class Jitters(keras.layers.Layer):
+    """Adds noise in training, by a generator of its module."""
+
+    def call(self, x, training=False):
+        return x + float(SHARED.normal()) if training else x
+
+
+def jittered(lr):
+    model = keras.Sequential([keras.Input((3,)), Jitters(), keras.layers.Dense(1)])
+    model.compile(momentum(lr), "mse")
+    return model
+
+
+@once
+def test_a_model_whose_layer_draws_from_a_generator_of_its_module_is_kept():
+    study = pausing_study(at=(), epochs=2, keep=1, verbose=0)
+    with study.ask() as trial:
+        fit(trial, trial.load_model(jittered), epochs=2)
+    value = study.best.load_model(jittered).evaluate(X, Y, batch_size=4, verbose=0)
+    assert value == pytest.approx(study.best.value, rel=1e-5)
+
+
 @pytest.mark.parametrize("swaps", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_training_whose_averages_are_evaluated_continues(swaps):
     assert_equal(
@@ -2074,3 +2177,64 @@ def test_the_number_of_a_regularizer_that_a_callback_changes_continues():
 
 def test_a_model_with_a_frozen_part_pauses():
     assert_equal(lambda trial: fit(trial, trial.load_model() or frozen_part(0.01)))
+
+
+class Centres(keras.layers.Layer):
+    """Subtracts a running mean, in a buffer of torch."""
+
+    def __init__(self, **named):
+        import torch
+
+        super().__init__(**named)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def call(self, x, training=False):
+        if training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return x - self.mean
+
+
+def centred(lr):
+    model = keras.Sequential([keras.Input((3,)), Centres(), keras.layers.Dense(1)])
+    model.compile(momentum(lr), "mse")
+    return model
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="of torch")
+def test_a_buffer_of_torch_in_a_layer_continues():
+    assert_equal(lambda trial: fit(trial, trial.load_model(centred)))
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="of torch")
+@pytest.mark.parametrize("by_function", [True, False])
+def test_a_model_that_evaluates_by_a_buffer_of_torch_that_changes_is_not_kept(by_function):
+    study = pausing_study(at=(), epochs=2, keep=1, verbose=0)
+    not_kept = pytest.warns(HaltuneWarning, match=r"is not kept: Centres\.mean changes in training")
+    with study.ask() as trial, not_kept:
+        fit(trial, trial.load_model(centred) if by_function else centred(0.01), epochs=2)
+    assert study.best.checkpoint is None
+
+
+def drifting(lr):
+    import torch
+
+    class Drifts(torch.nn.Module):
+        """Scales by the number of its steps, in a buffer that its state_dict lacks."""
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("steps", torch.zeros(()), persistent=False)
+
+        def forward(self, x):
+            self.steps += self.training
+            return x / (1 + 0.1 * self.steps)
+
+    layers = [keras.layers.TorchModuleWrapper(Drifts(), output_shape=(None, 3)), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    model.compile(momentum(lr), "mse")
+    return model
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="of torch")
+def test_a_buffer_that_a_wrapped_module_of_torch_does_not_save_continues():
+    assert_equal(lambda trial: fit(trial, trial.load_model(drifting)), at=(2,))

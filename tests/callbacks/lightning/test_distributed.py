@@ -234,3 +234,39 @@ def test_ranks_that_train_different_trials_are_refused():
     with pytest.raises(NotSupported, match=r"rank 0 trial 7, rank 1 trial 8.*HALTUNE_RUN_FOLDER"):
         same_trial(Group(0, 2, heard), FakeTrial())
     same_trial(Group(0, 2, lambda value, _: value), FakeTrial())
+
+
+ON_RANK_0_ALONE = """
+import os
+import lightning.pytorch as pl
+from lightning.pytorch.demos.boring_classes import BoringModel
+from haltune import Float, Study
+from haltune.callbacks.lightning import HaltuneCallback
+
+
+class Net(BoringModel):
+    def validation_step(self, batch, index):
+        self.log("val_loss", self.step(batch), sync_dist=True)
+
+
+study = Study({"lr": Float(0.01, 0.1)}, "val_loss", "search.db", max_epochs=2, budget="1 trial", verbose=0)
+for trial in study:
+    with trial:
+        trainer = pl.Trainer(
+            max_epochs=2, accelerator="cpu", devices=2, strategy="ddp", limit_train_batches=2, limit_val_batches=1,
+            callbacks=[HaltuneCallback(trial)] if os.environ["RANK"] == "0" else [], logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )
+        trainer.fit(Net())
+"""
+
+
+@pytest.mark.slow
+def test_a_callback_on_rank_0_alone_is_refused_at_the_start_of_the_fit(tmp_path):
+    (tmp_path / "search.py").write_text(ON_RANK_0_ALONE)
+    command = [sys.executable, *TORCHRUN[:-1], "search.py"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HALTUNE_RANK_TIMEOUT": "20", "USE_LIBUV": "0"}
+    environment.pop("HALTUNE_RUN", None)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0
+    assert "NotSupported: Rank 0 has a HaltuneCallback(trial)" in done.stdout + done.stderr

@@ -154,7 +154,7 @@ def test_a_task_learns_when_its_attempt_is_over(tmp_path: Path) -> None:
     remote = Study(**vars(replace(study.session.settings, store=storage)))
     taken = remote.take(trial.id, trial.attempt, study.session.holder, lambda: None)
     taken.report(0.5, seconds=1.0)
-    study.session.mark_lost(trial, "the node died")
+    trial.mark_lost("the node died")
     with pytest.warns(match="lease on trial 0 expired"):
         assert taken.report(0.6, seconds=1.0).stops
     study.sync()

@@ -282,7 +282,7 @@ def test_a_kill_before_a_trial_has_paused_does_not_show_whether_trials_can_pause
             trial.checkpointed(f"memory of {trial.id}")
         if pauses and not killed:
             killed = True
-            study.session.mark_lost(trial, "killed")
+            trial.mark_lost("killed")
         else:
             trial.finish()
     assert killed

@@ -18,6 +18,7 @@ def limited(**limits):
     ("limits", "share", "words"),
     [
         ({"trials": 8}, 2 / 8, "2 of 8 trials"),
+        ({"trials": 1}, 2.0, "2 trials (budget: 1)"),
         ({"epochs": 28}, 14 / 28, "14 of 28 epochs"),
         ({"time": 192.0}, 0.5, "1 min 36 s of 3 min 12 s time"),
         ({"money": 2.0, "price": 3.0}, 96 / 3600 * 3 / 2, "0.08 of 2 money"),
