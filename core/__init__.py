@@ -41,4 +41,4 @@ __all__ = [
     "current_trial",
     "load_study",
 ]
-__version__ = "0.3.0"
+__version__ = "0.3.1"
