@@ -80,7 +80,7 @@ def test_every_benchmark_that_a_page_names_is_there_and_has_its_claim(claims: Mo
     assert named - scripts == told_to_run
 
 
-WITHOUT = {4, 11, 12, 14, 16, 30, 31, 34, 44, 45, 57, 61}  # rows that no short form reads yet
+WITHOUT = {30, 31, 34}  # rows by seconds, which differ between machines
 
 
 def test_the_rows_of_the_papers_experiments_have_short_forms_of_ten_minutes_in_all(claims: ModuleType) -> None:
