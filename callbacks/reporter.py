@@ -104,7 +104,7 @@ class Detached(Port):
             "train, HaltuneCallback(trial)."
         )
 
-    report = adopt = before_end = record
+    report = adopt = attaches = before_end = record
 
     def owner(self, path: Any) -> None:
         """Return None: the checkpoints of the study are not known here."""
