@@ -495,7 +495,7 @@ class HaltuneCallback(Reporting):
         set_states(self._generators(), rest.get("generators", {}))
         before = rest.get("globals", {})
         for key, module in self._counters().items():
-            if key in before and before[key][0] == self._counted.get(key):  # otherwise it goes on from trial to trial
+            if key in before and before[key][0] == self._counted.get(key):  # otherwise it continues from trial to trial
                 module[key.rpartition(".")[2]] = before[key][1]
         self.trial.restores_randomness()
         restore(rest["random"])
