@@ -252,16 +252,11 @@ def decided(study: StudyView, stopper: Stopper, event: ev.Reported) -> Decided |
     fold = Fold(study.history.problem, RandomSearch())
     fold.read(islice(study.events(), event.seen))
     history = fold.judged
-    posed = stopper.posed(history, as_judged(fold, event.trial, event))
-    if posed is None:
+    posed = stopper.decision(history, as_judged(fold, event.trial, event))
+    if posed is None or posed.decision is None or (table := posed.table(posed.at)).basis != "solved":
         return None
-    settings = stopper.settings
-    decision, at = settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
-    table = posed.table(at) if decision is not None else None
-    if table is None or table.basis != "solved":
-        return None
-    rng = np.random.default_rng([history.seed, event.trial, at])
-    paths = settings.paths_of(posed.errors[:at], posed.horizon, _PATHS, rng, posed.others)
+    rng = np.random.default_rng([history.seed, event.trial, posed.at])
+    paths = stopper.settings.paths_of(posed.errors[: posed.at], posed.horizon, _PATHS, rng, posed.others)
     return Decided(event, history.problem, posed, table, np.asarray(paths.values, dtype=np.float64))
 
 

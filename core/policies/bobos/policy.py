@@ -60,7 +60,7 @@ class Runs(Protocol):
 
 @dataclass(frozen=True)
 class Posed:
-    """The stopping problem of a trial.
+    """The stopping problem of a trial, and the decision on it.
 
     With more than 120 epochs it is solved on every second, third, ... epoch, including the last. Between two steps the
     last decision holds.
@@ -75,6 +75,8 @@ class Posed:
     losses: Losses  # of an epoch
     others: ReferenceCurves | None
     table: Callable[[int], DecisionTable]  # solved after this many steps
+    decision: StopDecision | None  # None: too early
+    at: int  # the step of the table that decides
 
     def epoch(self, step: int) -> int:
         return self.before + self.stride * step
@@ -125,21 +127,19 @@ class Stopper:
             raise InvalidInput("Optimal stopping needs max_epochs. Give it to Problem: the epochs of a full training.")
         if trial.id < self.after:
             return continue_(f"one of the {plural(self.after, 'initial trial')}, which train in full")
-        posed = self.posed(history, trial)
-        if posed is None:
+        if (posed := self.decision(history, trial)) is None:
             return continue_("no value to beat yet: no other trial has ended with a finite value")
         epoch, problem = int(trial.epoch), history.problem
         last = trial.values[trial.whole][-_LOST:]
         if len(last) == _LOST and not np.isfinite(measured(last)).any() and math.isfinite(posed.losses.K1):
             return stop(f"the last {_LOST} reports gave no finite value", incumbent=posed.best)
-        decision, at = self.settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
         warning = _warned(problem, trial)
-        if decision is None:
+        if posed.decision is None:
             return continue_(f"{problem.at(epoch)}: too early to judge", incumbent=posed.best, **warning)
-        return _explained(decision, at, posed, problem, epoch, warning)
+        return _explained(posed, posed.decision, problem, epoch, warning)
 
-    def posed(self, history: Runs, trial: TrialRecord) -> Posed | None:
-        """Return the stopping problem that `verdict` solves; None before there is an incumbent."""
+    def decision(self, history: Runs, trial: TrialRecord) -> Posed | None:
+        """Return the stopping problem of a trial and the decision on it; None before there is an incumbent."""
         scale, best = history.scale_of(trial.id), history.incumbent(exclude=trial.id)
         if scale is None or math.isnan(best) or not trial.whole.any():
             return None
@@ -181,7 +181,8 @@ class Stopper:
             key = (history.seed, trial.id, horizon, threshold, each, errors[:at].tobytes(), curves_key)
             return self._tables(key, solved)
 
-        return Posed(errors, horizon, before, stride, scale, best, losses, others, table)
+        decision, at = self.settings.decide(errors, horizon, table, others)
+        return Posed(errors, horizon, before, stride, scale, best, losses, others, table, decision, at)
 
 
 class StopsTrials(Policy[Any]):
@@ -223,16 +224,14 @@ def _relative_epoch(history: Runs, trial: TrialRecord) -> float:
     return max(0.1, round(min(own / typical, _SLOWEST), 1)) if typical > 0 and own > 0 else 1.0
 
 
-def _explained(
-    d: StopDecision, at: int, posed: Posed, problem: Problem, epoch: int, warning: Mapping[str, str]
-) -> Verdict:
-    """Return the decision by the table of step `at` as a verdict."""
+def _explained(posed: Posed, d: StopDecision, problem: Problem, epoch: int, warning: Mapping[str, str]) -> Verdict:
+    """Return the decision as a verdict."""
     # used: trials whose curves were used; full: those of them trained to the end; known: all that trained further
     used = full = known = 0
     if posed.others is not None:
-        near = posed.others.near(posed.errors[:at])
-        used, full, known = near.count, near.beyond(posed.horizon - 1), posed.others.beyond(at)
-    solved, seen, best, losses = posed.epoch(at), posed.epoch(len(posed.errors)), posed.best, posed.losses
+        near = posed.others.near(posed.errors[: posed.at])
+        used, full, known = near.count, near.beyond(posed.horizon - 1), posed.others.beyond(posed.at)
+    solved, seen, best, losses = posed.epoch(posed.at), posed.epoch(len(posed.errors)), posed.best, posed.losses
     evidence = {
         "p_win": d.p_win, "bound": d.bound, "loss_stop": d.loss_stop,
         "loss_continue": d.loss_continue, "loss_win": d.loss_win, "incumbent": best,
