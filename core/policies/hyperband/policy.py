@@ -23,7 +23,8 @@ from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 
 from .brackets import Bracket, Number, Plan, Rung, Schedule, exact, growing, halving, hyperband, infinite
-from .engine import Asynchronous, Design, Halving, Promotion, Sampler, Synchronous
+from .engine import Asynchronous, Halving, Promotion, Synchronous
+from .sampler import Design, Sampler
 
 FEWEST_COMPARED, MOST_COMPARED = 8, 40  # limits of the default min_trials_per_rung
 

@@ -45,8 +45,9 @@ from haltune.models.stage_process import FIRST_SHARE, StageKernel, Stages, stage
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.bayesopt import chosen_to
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
-from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Sampler
+from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
+from haltune.policies.hyperband.sampler import Sampler
 
 from .prior_studies import PriorValues, earlier_in_words, earlier_studies_of
 
