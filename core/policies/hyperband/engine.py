@@ -250,13 +250,13 @@ class BracketState:
     def settled(self, arriving: Mapping[int, RungEntry]) -> BracketState | None:
         """Return this state while the rung is incomplete, else that of the next rung; None at the end of the bracket.
 
-        arriving: a member that has not arrived, as if it had.
+        The rule of successive halving: when all have arrived, the best n_{i+1} win, fewer if few are finite. arriving:
+        a member that has not arrived, as if it had.
         """
         if len(self.members) < self.places or self.arrived + len(arriving) < len(self.members):
             return self
         ranked = sorted([*self.ranked, *(entry.key(id) for id, entry in arriving.items())])
-        winners = [id for _, id in ranked[: self.promotes]]  # fewer than planned if few are finite
-        if not winners:
+        if not (winners := [id for _, id in ranked[: self.promotes]]):
             return None
         following = BracketState(self.number, self.bracket, self.carries, len(winners), self.rung + 1)
         for id in winners:
@@ -503,7 +503,8 @@ class Promotion:
     eta: 1 / eta of a rung continues; first: the same for the first rung, None for eta. stops_from: resource of the
     first rung where trials stop instead of waiting; 0 for the stopping form, infinite for the promotion form.
     min_trials_per_rung: trials that arrive at the first rung before any continues. base: index of the first rung at
-    which trials are compared; all continue from lower ones.
+    which trials are compared; all continue from lower ones. chooses_first: True if the policy itself chooses, among
+    those that wait, the first trial that trains in full.
     """
 
     eta: Fraction
@@ -511,6 +512,7 @@ class Promotion:
     stops_from: float = math.inf
     min_trials_per_rung: int = 1
     base: int = 0
+    chooses_first: bool = False
 
     def cut(self, rung: int) -> Fraction:
         return self.eta if self.first is None or rung > self.base else self.first
@@ -692,10 +694,9 @@ class Asynchronous(Halving):
         key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
         rank = rung.rank(key)
         last = by.last(at, arrived)
-        # the default search chooses its first full training itself, where others could be it
         alone = (
             (top <= rank < last and not stops)
-            and (promotion is None or self.one_in_full or not self._any_waits)
+            and not (by.chooses_first and self._any_waits and not self.one_in_full)
             and self._alone(rung, key, by, history)
         )
         if alone:

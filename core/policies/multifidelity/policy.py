@@ -288,7 +288,7 @@ class MultiFidelity(Policy[LadderState]):
         fewest = self.min_trials_per_rung or min(cuts.most, usual_min_trials(horizon, epochs[base]))
         if epochs[base] >= stops_from:
             fewest = 1
-        return Promotion(exact(cuts.eta), exact(cuts.first), stops_from, fewest, base)
+        return Promotion(exact(cuts.eta), exact(cuts.first), stops_from, fewest, base, chooses_first=True)
 
     def _chosen(
         self, move: Start, base: int, kernel: StageKernel, state: LadderState, history: History, rng: Generator
