@@ -19,7 +19,7 @@ tried on the same process and was worse on recorded trainings: it starts too man
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import repeat
 from statistics import NormalDist
@@ -36,7 +36,7 @@ from haltune.log.decisions import ENQUEUED, Action, Finish, Move, Resume, Start,
 from haltune.log.events import Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
-from haltune.log.problem import Budget, Problem
+from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.models.curve_rows import CurveRows
 from haltune.models.scales import LogRegrets
@@ -50,6 +50,7 @@ from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, ch
 from haltune.policies.hyperband.sampler import Sampler
 
 from .prior_studies import PriorValues, earlier_in_words, earlier_studies_of
+from .rest import Remaining, trials_alone
 
 _RANDOM_TRIALS = 3  # drawn at random where prior studies are known, and half of the next
 
@@ -71,12 +72,9 @@ class LadderState:
     model: SearchModel = field(repr=False, compare=False)
     prior_values: PriorValues = field(repr=False, compare=False)
     pauses: Pauses
+    horizon: float
     baseline: int | None = None  # the first trial that the user enqueued
     first: int | None = None  # the trial that continued to its end, as the first, without a pause
-
-    @property
-    def horizon(self) -> float:
-        return float(self.ladder.horizon or 1)
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,7 @@ class MultiFidelity(Policy[LadderState]):
         # an early value may exceed the last one, which counts
         end = 0 if problem.goal.of == "best" else problem.max_epochs
         rows = CurveRows(problem.goal, self.rungs(problem.max_epochs)[0], end, problem.max_epochs)
-        return LadderState(ladder, rows, model, prior_values, Pauses())
+        return LadderState(ladder, rows, model, prior_values, Pauses(), float(problem.max_epochs))
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
         state.pauses.take(state.rows, event)
@@ -207,42 +205,43 @@ class MultiFidelity(Policy[LadderState]):
         )
         if "rung" not in verdict.evidence:
             return verdict
+        action, reason, evidence, pause_at = verdict.action, verdict.reason, verdict.evidence, verdict.pause_at
+        rest = Remaining(history, state.horizon, trial)
         in_full = next((why for tag, why in _IN_FULL.items() if trial.tags.get(tag)), None)
-        evidence = verdict.evidence
-        if trial.id == state.first or (verdict.action is Action.PAUSE and _leads_first(state, history, trial, verdict)):
+        if trial.id == state.first or (action is Action.PAUSE and _leads_first(state, history, trial, evidence, rest)):
             in_full, evidence = _IN_FULL[FIRST], {**evidence, FIRST: True}
         if trial.id == state.baseline:
             in_full = "the first trial that you enqueued trains in full, to compare with"
         if in_full:
             # the budget of all its remaining epochs is reserved, not only that to the next rung
-            return Verdict(Action.CONTINUE, f"{verdict.reason}; {in_full}", evidence, state.horizon)
+            return Verdict(Action.CONTINUE, f"{reason}; {in_full}", evidence, state.horizon)
         halts = far_below(state, history, trial, evidence)
-        if halts is None and verdict.action is Action.CONTINUE:
-            # not on the budget that another trial needs for its end
-            ends = Remaining(history, state.horizon, trial).share(trial) <= 1.0
-            if not ends and _one_in_full(state, history, trial.id):
-                halts = f"{verdict.reason}, but the rest of the budget is too small to train it in full"
+        continues = halts is None and action is Action.CONTINUE
+        # not on the budget that another trial needs for its end
+        if continues and not rest.trains(trial) and _one_in_full(state, history, trial.id):
+            halts = f"{reason}, but the rest of the budget is too small to train it in full"
         if halts is not None:
             stops = trial.epoch >= state.pauses.stops_from(state.horizon)
-            verdict = Verdict(Action.STOP if stops else Action.PAUSE, halts, evidence)
-        if verdict.action is Action.STOP and "rank" in verdict.evidence:
+            action, reason, pause_at = Action.STOP if stops else Action.PAUSE, halts, None
+        if action is Action.STOP and "rank" in evidence:
             why = "trials cannot pause in this study" if state.pauses.declined else "no checkpoint is saved"
-            return replace(verdict, reason=f"{verdict.reason}; stopped, because {why}")
-        return verdict
+            reason += f"; stopped, because {why}"
+        return Verdict(action, reason, evidence, pause_at)
 
     def propose(self, state: LadderState, history: History, rng: Generator) -> Move:
         """Resume the trial promoted at the highest rung, or start the configuration with the largest UCB at the end."""
-        if (first := first_in_full(state, history)) is not None:
+        rest = Remaining(history, state.horizon)
+        if (first := first_in_full(state, history, rest)) is not None:
             return first
         kernel = state.model.kernel(history, state.rows.table)
         promotion = self._promotion(state, history, kernel)
         move = state.ladder.propose(history, promotion)
-        if (last := instead(move, state, kernel, history)) is not None:
+        if (last := instead(move, state, kernel, history, rest)) is not None:
             return last
         if not isinstance(move, Start):
             return move
         tried, base = all_tried(history) and not history.queue, promotion.base
-        if tried and (paused := best_paused(state, kernel, history)) is not None:
+        if tried and (paused := best_paused(state, kernel, history, rest)) is not None:
             return paused
         if kernel is None:
             return leading_again(move, state.ladder, history) if tried else move
@@ -253,7 +252,7 @@ class MultiFidelity(Policy[LadderState]):
             if started < self._cuts(history).initial and not chosen_early:
                 compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
                 return replace(move, reason=f"drawn at random; {compared}")
-            if (second := second_look(state, kernel, history)) is not None:
+            if (second := second_look(state, kernel, history, rest)) is not None:
                 return second
         return self._chosen(move, base, kernel, state, history, rng)
 
@@ -281,7 +280,7 @@ class MultiFidelity(Policy[LadderState]):
         Before the model is fitted that is the second rung if eight trials to there cost no more than a full training,
         else the first.
         """
-        cuts, horizon, epochs = self._cuts(history), state.ladder.horizon or 1, state.model.stages.epochs
+        cuts, horizon, epochs = self._cuts(history), int(state.horizon), state.model.stages.epochs
         second = len(epochs) > 1 and FEWEST_COMPARED * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.correlations, epochs)
         stops_from = state.pauses.stops_from(horizon)
@@ -340,13 +339,6 @@ class Cuts(NamedTuple):
     eta: float  # one in so many of a rung is promoted
     first: float  # the same at the rung where trials are first compared
     most: int  # limit of the usual number of trials that are compared before one is promoted
-
-
-def trials_alone(budget: Budget | None) -> int | None:
-    """Return the limit of a budget that limits trials and nothing else; None for any other."""
-    if budget is None or set({**vars(budget), "trials": None}.values()) != {None}:
-        return None
-    return budget.trials
 
 
 _TRAININGS = 8  # full trainings: the price for which rungs are compared
@@ -444,16 +436,15 @@ class Pauses:
 _LAST_MOMENT = 0.75  # of the rest of the budget is needed to train in full
 
 
-def first_in_full(state: LadderState, history: History) -> Resume | None:
-    ladder, horizon = state.ladder, state.horizon
+def first_in_full(state: LadderState, history: History, rest: Remaining) -> Resume | None:
+    ladder = state.ladder
     if ladder.one_in_full or _first_under_way(state, history):
         return None
-    if history.spent.epochs < horizon:
-        # from its start a trial needs more of the rest of the budget, so it may be the last moment
-        rest = Remaining(history, horizon).share(None) if state.pauses.unsaved else 0.0
-        if rest < _LAST_MOMENT:
-            return None
-    if not (paused := in_time(state, history)):
+    # from its start a trial needs more of the rest of the budget
+    last_moment = state.pauses.unsaved and rest.share(None) >= _LAST_MOMENT
+    if history.spent.epochs < state.horizon and not last_moment:
+        return None
+    if not (paused := in_time(state, history, rest)):
         return None
     id = leader(ladder, paused)
     return resume_to_end(id, state, history, FIRST, f"{ladder.place(id)}; the first trial that trains in full", {})
@@ -465,16 +456,16 @@ def _first_under_way(state: LadderState, history: History, besides: int | None =
     return any(t.tags.get(FIRST) or t.id in own or state.ladder.trials[t.id].last for t in under_way)
 
 
-def _leads_first(state: LadderState, history: History, trial: TrialRecord, verdict: Verdict) -> bool:
+def _leads_first(
+    state: LadderState, history: History, trial: TrialRecord, evidence: Mapping[str, Any], rest: Remaining
+) -> bool:
     """Return whether a trial that would pause leads those that `first_in_full` could resume."""
     ladder, spent = state.ladder, history.spent.epochs + trial.epoch - history.trial(trial.id).epoch
     if ladder.one_in_full or spent < state.horizon or _first_under_way(state, history, besides=trial.id):
         return False
-    if Remaining(history, state.horizon, trial).share(trial) > 1.0:
-        return False
-    own = (-verdict.evidence["rung"], -ladder.score(trial, history), trial.id)
-    paused = in_time(state, history, judged=trial)
-    return all(own < (-ladder.trials[id].rung, *ladder.trials[id].key(id)) for id in paused)
+    own = (-evidence["rung"], -ladder.score(trial, history), trial.id)
+    paused = in_time(state, history, rest)
+    return rest.trains(trial) and all(own < (-ladder.trials[id].rung, *ladder.trials[id].key(id)) for id in paused)
 
 
 # -- a search that stands still
@@ -489,7 +480,7 @@ _STILL_FROM = 6  # full trainings
 _SECOND_LOOKS = 3  # decisions for one second look
 
 
-def second_look(state: LadderState, kernel: StageKernel, history: History) -> Resume | None:
+def second_look(state: LadderState, kernel: StageKernel, history: History, rest: Remaining) -> Resume | None:
     """Return the paused trial that continues although it is not promoted; None unless the search stands still."""
     rows, ladder, horizon = state.rows, state.ladder, state.horizon
     still = _STILL * (rows.trained - rows.best_at) >= rows.trained >= _STILL_FROM * horizon
@@ -497,7 +488,7 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
         return None
     if trials_alone(history.budget) is not None:
         return None
-    epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in in_time(state, history)}
+    epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in in_time(state, history, rest)}
     if not epochs or state.model.scale(kernel, rows.table) is None:
         return None
     id, predicted = worth_most(epochs, state, kernel, history)
@@ -527,7 +518,9 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
 # same rule (`judge`).
 
 
-def instead(move: Move, state: LadderState, kernel: StageKernel | None, history: History) -> Move | None:
+def instead(
+    move: Move, state: LadderState, kernel: StageKernel | None, history: History, rest: Remaining
+) -> Move | None:
     """Return the move in place of one that would not end within the budget; None keeps the move.
 
     A user's configuration always starts. Without checkpoints a move must leave as much as a trial needs that trains
@@ -535,19 +528,18 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
     """
     if not isinstance(move, Start | Resume) or (isinstance(move, Start) and history.queue):
         return None
-    share = Remaining(history, state.horizon).share(history.trial(move.trial) if isinstance(move, Resume) else None)
+    share = rest.share(history.trial(move.trial) if isinstance(move, Resume) else None)
     pauses = state.pauses.unsaved and move.pause_at is not None and move.pause_at < state.horizon
     before = (move.pause_at or 0.0) / state.horizon if pauses else 0.0
     if share * (1.0 + before) <= 1.0:
         return None
-    shares = in_time(state, history)
-    if not shares and not _one_in_full(state, history):  # one that may end too late is better than none
-        shares = in_time(state, history, spare=False)
-    if not shares:
-        if not _one_in_full(state, history):
-            return None
+    shares = in_time(state, history, rest)
+    if not shares and _one_in_full(state, history):
         why = "the rest of the budget is too small to train another trial in full"
         return Wait(f"{why}, and some are still training") if history.running else Finish(why)
+    shares = shares or in_time(state, history, rest, spare=False)  # one that may end too late is better than none
+    if not shares:
+        return None
     id, predicted = worth_most(shares, state, kernel, history)
     reason = "the rest of the budget is too small for a new trial, but trains this one in full"
     if others := len(shares) - 1:
@@ -572,8 +564,8 @@ def all_tried(history: History) -> bool:
     return space.whole is space or history.tried.issuperset(space.keys(space.enumerate()))
 
 
-def best_paused(state: LadderState, kernel: StageKernel | None, history: History) -> Resume | None:
-    if not (shares := in_time(state, history)):
+def best_paused(state: LadderState, kernel: StageKernel | None, history: History, rest: Remaining) -> Resume | None:
+    if not (shares := in_time(state, history, rest)):
         return None
     id, predicted = worth_most({id: share or 1.0 for id, share in shares.items()}, state, kernel, history)
     reason = "every configuration was tried, so a paused trial trains in full"
@@ -618,15 +610,13 @@ def worth_most(
     return ids[found], expected(scale, history.problem.goal.sign, float(mean[found]), float(deviation[found]))
 
 
-def in_time(
-    state: LadderState, history: History, spare: bool = True, judged: TrialRecord | None = None
-) -> dict[int, float]:
-    """Return the paused trials that can still be trained in full, each with its share of the rest. See Remaining."""
-    remaining, found = Remaining(history, state.horizon, judged), {}
+def in_time(state: LadderState, history: History, rest: Remaining, spare: bool = True) -> dict[int, float]:
+    """Return the paused trials that can still be trained in full, each with its share of the rest of the budget."""
+    found = {}
     for trial in history.with_status(Status.PAUSED):
         on = state.ladder.trials[trial.id]
         waits = not on.last and on.result not in (None, OUT)
-        if waits and (share := remaining.share(trial, spare)) <= 1.0:
+        if waits and (share := rest.share(trial, spare)) <= 1.0:
             found[trial.id] = share
     return found
 
@@ -636,7 +626,7 @@ def _one_in_full(state: LadderState, history: History, besides: int | None = Non
     if state.ladder.one_in_full:
         return True
     under_way = (t for t in history.with_status(Status.RUNNING) if t.id != besides)
-    return any(Remaining(history, state.horizon, t).share(t) <= 1.0 for t in under_way)
+    return any(Remaining(history, state.horizon, t).trains(t) for t in under_way)
 
 
 def leader(ladder: Asynchronous, ids: Iterable[int]) -> int:
@@ -649,88 +639,6 @@ def resume_to_end(
 ) -> Resume:
     tags = {**history.trial(id).tags, "rung": state.ladder.trials[id].rung + 1, tag: True}
     return Resume(id, state.horizon, state.horizon, tags, reason, evidence)
-
-
-# The rest of a budget, and whether it trains a trial in full.
-#
-# A trial's remaining epochs cost what its epochs cost so far; those of a new one cost the mean. A budget of time also
-# pays for what attempts took besides epochs: start-up, checkpoints, decisions. Wall-clock time is spent by all workers
-# at once; of any other budget the cost of running trials, until they are compared next, is reserved. A running trial
-# needs no new attempt. While a trial is judged, its last epoch is not in the log yet.
-
-_SPARE = 1.1  # seconds and costs are not known exactly, epochs are
-Rate = Callable[[TrialRecord | None], float]
-
-
-class Remaining:
-    """The rest of each limit of a budget, but that of trials, which limits only starts.
-
-    judged: the running trial for which it is asked, perhaps with a report that is not in the log yet.
-    """
-
-    def __init__(self, history: History, horizon: float, judged: TrialRecord | None = None) -> None:
-        self.horizon = horizon
-        # of each limit: the rest, the cost of an epoch of a trial (None: a new one), the cost of an attempt besides its
-        # epochs, and the factor of safety in these costs
-        self.limits: list[tuple[float, Rate, float, float]] = []
-        budget = history.budget
-        if budget is None or trials_alone(budget) is not None or not (spent := history.spent).epochs:
-            return
-        pending, attempts, trained = history.pending, 1.0, 0.0
-        if judged is not None:
-            pending, attempts = [t for t in pending if t.id != judged.id], 0.0
-            trained = judged.epoch - history.trial(judged.id).epoch
-        ahead = [(t, max(0.0, (t.pause_at or horizon) - t.epoch)) for t in pending]
-
-        def limit(left: float, rate: Rate, attempt: float = 0.0, spare: float = _SPARE, together: bool = False) -> None:
-            """together: all workers spend it at once, and nothing is reserved."""
-            aside = 0.0 if together else sum(rate(t) * epochs for t, epochs in ahead)
-            aside += rate(judged) * trained
-            self.limits.append((left - aside, rate, attempts * attempt, spare))
-
-        def each(taken: float, trial: TrialRecord | None, mean: float) -> float:
-            """Return the cost of an epoch of a trial; the mean over all if it has trained none."""
-            return taken / trial.epoch if trial is not None and trial.epoch > 0.0 else mean
-
-        if budget.epochs is not None:
-            limit(budget.epochs - spent.epochs, lambda t: 1.0, spare=1.0)
-        if budget.cost is not None:
-            mean = spent.cost / spent.epochs
-
-            def cost(t: TrialRecord | None) -> float:
-                if t is None or history.furthest_superseded(t.id) is not None:  # its cost is that of more epochs
-                    return _SPARE * mean
-                return _SPARE * each(history.cost(t.id) or 0.0, t, mean)
-
-            limit(budget.cost - spent.cost, cost)
-        training = spent.training + spent.validation
-        # reports of more seconds than a worker has spent come from another clock
-        measured = min(1.0, spent.worker_time / training) if training else 0.0
-        decisions = _SPARE * max(0.0, spent.worker_time - training) / max(1, history.moves)
-
-        def seconds(t: TrialRecord | None) -> float:
-            taken = float(t.seconds.sum()) if t is not None else 0.0
-            return _SPARE * measured * each(taken, t, training / spent.epochs)
-
-        if budget.time is not None:
-            limit(float(budget.time) - spent.time, seconds, decisions, together=True)
-        for most in (budget.worker_time, spent.payable(budget)):
-            if most is not None:
-                limit(float(most) - spent.worker_time, seconds, decisions)
-
-    def share(self, trial: TrialRecord | None, spare: bool = True) -> float:
-        """Return the share of the rest that a trial (None: a new one) needs to train in full; above 1 it cannot.
-
-        spare: with a factor of safety where costs are not known exactly.
-        """
-        trained = 0.0 if trial is None else trial.epoch
-        if trial is not None and trial.status is Status.PAUSED:
-            trained = trial.checkpoint_epoch  # later epochs are trained again
-        most = 0.0
-        for left, rate, attempt, times in self.limits:
-            takes = (attempt + (self.horizon - trained) * rate(trial)) / (1.0 if spare else times)
-            most = max(most, takes / left if left > 0.0 else math.inf)
-        return most
 
 
 # -- reasons
