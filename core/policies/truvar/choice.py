@@ -237,16 +237,25 @@ class MemberSet:
         return Aim.of(self.threshold, self.implicit, history.problem.goal.sign)
 
     def members(self, history: History, state: TruVaRState, belief: SiteBelief, spent: float) -> Mask:
-        """Return M_t (n,), with the beta of the last decision's stage."""
-        among = np.ones(len(belief.sites), dtype=np.bool_)
-        if self.monotone and belief.sites.fixed:
-            among = self._remaining(history, state)
-        return self._found(history, belief, state.stage, spent, among)
+        """Return M_t (n,), with the beta of the last decision's stage.
+
+        If members do not come back, it is among those that all decisions so far left, from the last that is cached.
+        """
+        looks = state.looks if self.monotone and belief.sites.fixed else ()
+        known, cached = len(looks), None
+        while known and (cached := self._sets.get(_key(history, state.finished, looks[:known]))) is None:
+            known -= 1
+        aim, among = self.aim_of(history), np.ones(len(belief.sites), dtype=np.bool_) if cached is None else cached
+        before = looks[known - 1].stage if known else Stage()
+        for look in looks[known:]:
+            if (then := self.surrogate.belief(history, state.finished[: look.seen])) is not None:
+                among = aim.members(then.field.mean, self.width(before, then, look.spent), among)
+            before = look.stage
+        return aim.members(belief.field.mean, self.width(state.stage, belief, spent), among)
 
     def open(self, history: History, state: TruVaRState, belief: SiteBelief, spent: float) -> Mask:
         """Return the members that are not settled (not those that only set an implicit threshold)."""
-        every = self.members(history, state, belief, spent)
-        width = self.root(state.stage, belief, spent) * np.sqrt(belief.field.variance)
+        every, width = self.members(history, state, belief, spent), self.width(state.stage, belief, spent)
         return self.aim_of(history).open(belief.field.mean, width, every)
 
     def why_no_share(self, history: History, belief: SiteBelief) -> str | None:
@@ -268,6 +277,10 @@ class MemberSet:
 
     def root(self, stage: Stage, belief: SiteBelief, spent: float) -> float:
         return math.sqrt(self.confidence.beta_of(stage, self._size(belief), spent))
+
+    def width(self, stage: Stage, belief: SiteBelief, spent: float) -> Array:
+        """Return sqrt(beta) sigma (n,)."""
+        return self.root(stage, belief, spent) * np.sqrt(belief.field.variance)
 
     def advance(self, stage: Stage, belief: SiteBelief, members: Mask, spent: float) -> Stage:
         """Return the stage after these members: the same or a later one."""
@@ -298,25 +311,6 @@ class MemberSet:
     def _size(self, belief: SiteBelief) -> int:
         """Return |D|; corollary 3.2 counts every level."""
         return len(belief.sites) * (len(self.surrogate.levels) if self.confidence.beta_form == "theorem" else 1)
-
-    def _found(self, history: History, belief: SiteBelief, stage: Stage, spent: float, among: Mask) -> Mask:
-        width = self.root(stage, belief, spent) * np.sqrt(belief.field.variance)
-        return self.aim_of(history).members(belief.field.mean, width, among)
-
-    def _remaining(self, history: History, state: TruVaRState) -> Mask:
-        """Return the members that the decisions so far left, from the last decision that is cached."""
-        known, found = len(state.looks), None
-        while known and (found := self._sets.get(_key(history, state.finished, state.looks[:known]))) is None:
-            known -= 1
-        every = np.ones(len(self.surrogate.sites_of(history.problem) or ()), dtype=np.bool_)
-        among = every if found is None else found
-        for number in range(known, len(state.looks)):
-            look = state.looks[number]
-            belief = self.surrogate.belief(history, state.finished[: look.seen])
-            before = state.looks[number - 1].stage if number else Stage()
-            if belief is not None:
-                among = self._found(history, belief, before, look.spent, among)
-        return among
 
 
 def may_matter(
