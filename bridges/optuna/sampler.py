@@ -251,11 +251,11 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         epochs, dim = stage_epochs(problem.max_epochs or 1), problem.space.dim
         model = self._models((epochs, dim), lambda: SearchModel(Stages(epochs, dim)))
         kernel = model.kernel(history, rows) or StageKernel(model.stages, model.stages.mean)  # while rows are few
-        if model.scale(kernel, rows) is None:
+        if (posterior := model.posterior(kernel, history, rows)) is None:
             return None
         points = candidates(history, rows, self._candidates, rng)
         points = points[uncrowded(points, history.points[[t.id for t in history.trials if not t.complete]])]
-        mean, deviation = model.process(kernel, history, rows).ends(points)
+        mean, deviation = posterior[0].ends(points)
         space, value = problem.space, mean + self._deviations * deviation
         found = best_allowed(space, points, value, history.tried) or best_allowed(space, points, value, ())
         return None if found is None else found[1]

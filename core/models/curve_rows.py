@@ -36,6 +36,10 @@ class CurveTable:
     def __len__(self) -> int:
         return len(self.trial)
 
+    @property
+    def key(self) -> tuple[bytes, ...]:
+        return (self.trial.tobytes(), self.epoch.tobytes(), self.height.tobytes())
+
     def at(self, kept: slice | Mask) -> CurveTable:
         return CurveTable(self.trial[kept], self.epoch[kept], self.height[kept])
 

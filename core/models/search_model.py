@@ -21,7 +21,6 @@ from haltune._utils.memo import Memo
 from haltune.gp.kernels import squared_distances
 from haltune.log.history import History
 from haltune.space import Space
-from haltune.space.domains import Float, bounding
 
 from .curve_rows import CurveTable
 from .scales import Heights, LogRegrets
@@ -54,7 +53,7 @@ class SearchModel:
 
     stages: Stages
     prior: tuple[Seen, ...] = ()  # the values of each prior study
-    _kernels: Memo[StageKernel] = field(default_factory=lambda: Memo(2), init=False, repr=False, compare=False)
+    _kernels: Memo[StageKernel | None] = field(default_factory=lambda: Memo(2), init=False, repr=False, compare=False)
     _prior_densities: Memo[float] = field(default_factory=lambda: Memo(8), init=False, repr=False, compare=False)
 
     def kernel(self, history: History, rows: CurveTable) -> StageKernel | None:
@@ -62,17 +61,13 @@ class SearchModel:
         least, known = 0 if self.prior else _FIRST_FIT, len(rows)
         if known < least:
             return None
-        m = fitted(known, least)
-        heights, prior = Heights.of(first := rows.at(slice(m))), self._prior_learnt
-        own = None if heights is None else seen_at_stages(history.points, first, self.stages, heights.known)
-        if own is None and prior is None:
-            return None
+        m, prior = fitted(known, least), self._prior_learnt
+        first, points = rows.at(slice(m)), history.points
 
-        def learnt() -> StageKernel:
-            rng = history.rng("fit", m)
-            if own is None or heights is None:
-                assert prior is not None
-                return learn_kernel(self.stages, prior)
+        def learnt() -> StageKernel | None:
+            if (heights := Heights.of(first)) is None:
+                return None if prior is None else learn_kernel(self.stages, prior)
+            own, rng = seen_at_stages(points, first, self.stages, heights.known), history.rng("fit", m)
             alone = own.at(spread(own, LEARNT, rng))
             if prior is None:
                 return learn_kernel_and_scale(self.stages, alone, heights)
@@ -86,7 +81,7 @@ class SearchModel:
                 return joint.on(kernel.offset)
             return kernel.without(range(1, self.stages.earlier + 1))
 
-        return self._kernels((history.seed, own and own.key, prior and prior.key), learnt)
+        return self._kernels((history.seed, points[first.trial].tobytes(), *first.key), learnt)
 
     def _fitted_with(self, own: Seen, prior: Seen) -> StageKernel | None:
         """Return the kernel fitted to both without misleading studies; None if all mislead."""
@@ -103,21 +98,22 @@ class SearchModel:
             kept = np.delete(kept, kernel.relevance[kept].argmin())
         return None
 
-    def process(self, kernel: StageKernel, history: History, rows: CurveTable) -> StageProcess:
-        """Return the posterior given all values, with pending trials as if they had ended at their means."""
-        seen = self._prior_kept
+    def posterior(
+        self, kernel: StageKernel, history: History, rows: CurveTable
+    ) -> tuple[StageProcess, LogRegrets | None] | None:
+        """Return the process given all values, with pending trials as if they had ended at their means; None without.
+
+        Also the map of this study's heights to targets, None while no two finite ones differ.
+        """
+        seen, scale, points = self._prior_kept, None, history.points
         if (heights := Heights.of(rows)) is not None:
-            targets = heights.map(kernel.offset).targets(heights.known)
-            own = seen_at_stages(history.points, rows, self.stages, targets)
+            scale = heights.map(kernel.offset)
+            own = seen_at_stages(points, rows, self.stages, scale.targets(heights.known))
             own = own.at(spread(own, VALUES_KEPT - (0 if seen is None else len(seen)), None))
             seen = own if seen is None else own.union(seen)
-        assert seen is not None
-        return StageProcess.of(kernel, seen).with_ends(history.points[[t.id for t in history.pending]])
-
-    def scale(self, kernel: StageKernel, rows: CurveTable) -> LogRegrets | None:
-        """Return the map of this study's heights to targets; None while no two finite ones differ."""
-        heights = Heights.of(rows)
-        return None if heights is None else heights.map(kernel.offset)
+        if seen is None:
+            return None
+        return StageProcess.of(kernel, seen).with_ends(points[[t.id for t in history.pending]]), scale
 
     @cached_property
     def _prior_learnt(self) -> Seen | None:
@@ -166,7 +162,7 @@ def candidates(history: History, rows: CurveTable, count: int, rng: Generator, o
     base = tops[rng.integers(len(tops), size=near)]
     moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEIGHBOUR_DEVIATION, base.shape)
     points = np.vstack([anywhere, np.clip(moved, least, most), others])
-    return points if _free(space) else space.snap(points)
+    return points if space.free else space.snap(points)
 
 
 def _best_trials(rows: CurveTable) -> Indices:
@@ -206,9 +202,3 @@ def uncrowded(points: Array, tried: Array) -> Mask:
     near = squared_distances(points, tried) < (_NEAR * max(1, count) ** (-1.0 / max(1, dim))) ** 2
     free = near.sum(axis=1) < _CROWD
     return free if free.any() else np.ones(len(points), dtype=bool)
-
-
-def _free(space: Space) -> bool:
-    """Return whether each point is a configuration: all parameters are floats without conditions or ordering bounds."""
-    simple = all(isinstance(d, Float) and not d.when and not bounding(d) for d in space.parameters.values())
-    return simple and space.whole is space  # the neighbours of trials outside a narrower one are outside

@@ -82,11 +82,6 @@ class Seen:
         """Return the same with all runs marked as this study's."""
         return replace(self, study=np.zeros(len(self.points), dtype=np.intp))
 
-    @property
-    def key(self) -> tuple[bytes, ...]:
-        study = b"" if self.study is None else self.study.tobytes()
-        return (self.points.tobytes(), self.run.tobytes(), self.stage.tobytes(), self.value.tobytes(), study)
-
     @cached_property
     def of(self) -> Indices | None:
         """(n,) The study of each value; None: all are of this one."""
@@ -230,7 +225,7 @@ class StageKernel:
         """Return the same for values on another scale."""
         return StageKernel(self.stages, self.theta, offset)
 
-    @property
+    @cached_property
     def correlations(self) -> Array:
         """(K,) The correlation of f + g, in which trials differ, at each stage with that at the last."""
         differing = self.shared + self.own
@@ -242,8 +237,9 @@ class StageKernel:
 
     def near_seen(self, seen: Seen) -> tuple[Array, Array]:
         """Return the same (n, n) of the values seen, times the factor of their studies."""
-        found = (of_runs[np.ix_(seen.run, seen.run)] for of_runs in self.near(seen.points, seen.points))
-        rho, slope = found
+        of_runs, slope_of_runs = self.near(seen.points, seen.points)
+        pairs = np.ix_(seen.run, seen.run)
+        rho, slope = of_runs[pairs], slope_of_runs[pairs]
         if seen.of is None:
             return rho, slope
         linked = self.linked[np.ix_(seen.of, seen.of)]
@@ -441,7 +437,7 @@ def _before(rows: CurveTable) -> Array:
     """Return (n,): the epoch of the same trial's previous row, 0 for its first."""
     order = np.argsort(rows.trial, kind="stable")
     trial, epoch = rows.trial[order], rows.epoch[order]
-    found = np.zeros(len(rows))
+    found = np.zeros_like(epoch)
     found[order[1:]] = np.where(trial[1:] == trial[:-1], epoch[:-1], 0.0)
     return found
 

@@ -176,6 +176,12 @@ class Space(KnowsArguments):
         return mask
 
     @cached_property
+    def free(self) -> bool:
+        """True if each point is a configuration: all parameters are Floats, without conditions or bounds by name."""
+        simple = all(p.axis.continuous and p.fixed and not p.conditions for p in self._layout.ordered)
+        return simple and self._inner is None  # neighbours of earlier trials may lie outside a narrower one
+
+    @cached_property
     def box(self) -> Array:
         """(2, dim) the lowest and the highest coordinates of new configurations: 0 and 1, or less if it is narrowed."""
         box = cube.inner_box(self._layout, None if self._inner is None else self._inner._layout)

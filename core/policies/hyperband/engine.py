@@ -603,9 +603,12 @@ class Asynchronous(Halving):
         self.rungs: dict[Bracket, list[RungState]] = {}
         self.trials: dict[int, LadderEntry] = {}
 
-    def propose(self, history: History, by: Promotion | None = None) -> Move:
+    def propose(self, history: History) -> Move:
         """Promote a paused trial in the top share of its rung, from the highest rung down, or start a new one."""
-        by = by or self.promotion
+        return self.of_started(history, self.promotion) or self.new(history, self.promotion)
+
+    def of_started(self, history: History, by: Promotion) -> Resume | Wait | Finish | None:
+        """Return a promotion, a wait or the end of the search; None if a new trial may start."""
         for bracket, rungs in self.rungs.items():
             for at in range(len(rungs) - 2, by.base - 1, -1):
                 id = _first_paused(rungs[at], by.top(at, rungs[at].count), history)
@@ -613,20 +616,29 @@ class Asynchronous(Halving):
                     return self.promoted(bracket, at, id, self.place(id), history)
         if self.no_more:
             return self._last_promotion(by, history)
-        number, index = self.number, self.started
-        if index >= self.plan(number).rungs[0].n:
-            number, index = number + 1, 0
-        if not self.plan.has(number, history):
-            if history.running:
-                return Wait("all configurations are started; those still training may let others continue")
-            return Finish("all configurations are started, and none is to continue")
-        bracket = self.plan(number)
-        drawn = self.sampler.draw(history, number, bracket, index, self.unit)
-        reason = f"{drawn.reason}; {self.first_compared(bracket, by.base, history)}"
-        compared, tags = self.pause_at(bracket.rungs[by.base].resource), {"bracket": number, "rung": 0}
-        return Start(drawn.config, compared, bracket.rungs[0].resource, tags, reason, drawn.evidence)
+        if self.plan.has(self.next[0], history):
+            return None
+        if history.running:
+            return Wait("all configurations are started; those still training may let others continue")
+        return Finish("all configurations are started, and none is to continue")
 
-    def _last_promotion(self, by: Promotion, history: History) -> Move:
+    @property
+    def next(self) -> tuple[int, int]:
+        """The bracket of the next new trial, and its number in the bracket."""
+        full = self.started >= self.plan(self.number).rungs[0].n
+        return (self.number + 1, 0) if full else (self.number, self.started)
+
+    def new(self, history: History, by: Promotion, chosen: Start | None = None) -> Start:
+        """Start a new trial with the chosen configuration, else with the sampler's next."""
+        number, index = self.next
+        bracket = self.plan(number)
+        if chosen is None:
+            drawn = self.sampler.draw(history, number, bracket, index, self.unit)
+            chosen = replace(drawn, reason=f"{drawn.reason}; {self.first_compared(bracket, by.base, history)}")
+        compared, tags = self.pause_at(bracket.rungs[by.base].resource), {"bracket": number, "rung": 0, **chosen.tags}
+        return replace(chosen, pause_at=compared, resource=bracket.rungs[0].resource, tags=tags)
+
+    def _last_promotion(self, by: Promotion, history: History) -> Resume | Wait:
         """Promote when no new trial may start, at rungs that no trial trains towards; see Promotion.last."""
         coming = self._coming()
         for bracket, rungs in self.rungs.items():
@@ -694,11 +706,7 @@ class Asynchronous(Halving):
         key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
         rank = rung.rank(key)
         last = by.last(at, arrived)
-        alone = (
-            (top <= rank < last and not stops)
-            and not (by.chooses_first and self._any_waits and not self.one_in_full)
-            and self._alone(rung, key, by, history)
-        )
+        alone = top <= rank < last and not stops and self._alone(rung, key, by, history)
         if alone:
             top = last  # a pause would be followed at once by its resume
         evidence = {"rank": rank + 1, "arrived": arrived, "promoted": top, "rung": at, **self.own_rung(rungs, at, had)}
@@ -718,14 +726,14 @@ class Asynchronous(Halving):
         """
         if not self.no_more or len(history.pending) > 1 or any(other < key for other in own.waiting[:1]):
             return False
-        ladders = (enumerate(rungs[:-1]) for rungs in self.rungs.values())
-        others = ((at, rung) for rungs in ladders for at, rung in rungs if rung is not own)
-        return not any(rung.leading(by.last(at, rung.count + 1)) for at, rung in others)
+        every = [(at, rung) for rungs in self.rungs.values() for at, rung in enumerate(rungs)]
+        if by.chooses_first and not self.one_in_full and any(rung.waiting for _, rung in every):
+            return False
+        return not any(rung.leading(by.last(at, rung.count + 1)) for at, rung in every if rung is not own)
 
     def alive(self) -> frozenset[int] | None:
         """Return None, any paused trial, while more may arrive at a rung; else those that may still continue."""
-        number, full = self.number, self.started >= self.plan(self.number).rungs[0].n
-        if self.plan.ends is None or number + full < self.plan.ends or self._coming():
+        if self.plan.ends is None or self.next[0] < self.plan.ends or self._coming():
             return None
         tops = ((r, self.promotion.top(at, r.count)) for rungs in self.rungs.values() for at, r in enumerate(rungs))
         return frozenset(id for rung, top in tops for id in rung.leading(top))
@@ -733,10 +741,6 @@ class Asynchronous(Halving):
     @property
     def one_in_full(self) -> bool:
         return any(rungs[-1].arrived for rungs in self.rungs.values())
-
-    @property
-    def _any_waits(self) -> bool:
-        return any(rung.waiting for rungs in self.rungs.values() for rung in rungs)
 
     def _coming(self) -> set[tuple[Bracket, int]]:
         """Return the rungs that some trial trains towards."""

@@ -233,28 +233,28 @@ class MultiFidelity(Policy[LadderState]):
         rest = Remaining(history, state.horizon)
         if (first := first_in_full(state, history, rest)) is not None:
             return first
-        kernel = state.model.kernel(history, state.rows.table)
+        kernel, ladder = state.model.kernel(history, state.rows.table), state.ladder
         promotion = self._promotion(state, history, kernel)
-        move = state.ladder.propose(history, promotion)
-        if (last := instead(move, state, kernel, history, rest)) is not None:
+        move, base = ladder.of_started(history, promotion), promotion.base
+        if (last := instead(move, base, state, kernel, history, rest)) is not None:
             return last
-        if not isinstance(move, Start):
+        if move is not None:
             return move
-        tried, base = all_tried(history) and not history.queue, promotion.base
+        tried = all_tried(history) and not history.queue
         if tried and (paused := best_paused(state, kernel, history, rest)) is not None:
             return paused
         if kernel is None:
-            return leading_again(move, state.ladder, history) if tried else move
+            return ladder.new(history, promotion, leading_again(ladder, history) if tried else None)
         if not tried:
             # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
             started = len(history)
             chosen_early = state.prior_values.every and started >= _RANDOM_TRIALS and started % 2
             if started < self._cuts(history).initial and not chosen_early:
                 compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
-                return replace(move, reason=f"drawn at random; {compared}")
+                return replace(ladder.new(history, promotion), reason=f"drawn at random; {compared}")
             if (second := second_look(state, kernel, history, rest)) is not None:
                 return second
-        return self._chosen(move, base, kernel, state, history, rng)
+        return ladder.new(history, promotion, self._chosen(base, kernel, state, history, rng))
 
     def _cuts(self, history: History) -> Cuts:
         """Return the options, or milder ones under a budget of trials alone.
@@ -290,16 +290,19 @@ class MultiFidelity(Policy[LadderState]):
         return Promotion(exact(cuts.eta), exact(cuts.first), stops_from, fewest, base, chooses_first=True)
 
     def _chosen(
-        self, move: Start, base: int, kernel: StageKernel, state: LadderState, history: History, rng: Generator
-    ) -> Start:
-        """Start the untried candidate with the largest UCB at the end; if all were tried, train the best in full."""
+        self, base: int, kernel: StageKernel, state: LadderState, history: History, rng: Generator
+    ) -> Start | None:
+        """Return the untried candidate with the largest UCB at the end; if all were tried, the best, to train in full.
+
+        None: there is none, or no value yet.
+        """
         rows, prior_values = state.rows.table, state.prior_values
-        scale = state.model.scale(kernel, rows)
-        if scale is None and not prior_values.every:
-            return move
+        if (posterior := state.model.posterior(kernel, history, rows)) is None:
+            return None
         points = candidates(history, rows, self.candidates, rng, prior_values.best)
         points = points[uncrowded(points, history.points)]
-        mean, deviation = state.model.process(kernel, history, rows).ends(points)
+        process, scale = posterior
+        mean, deviation = process.ends(points)
         value = mean + self.deviations * deviation
         space = history.problem.space
         found = best_allowed(space, points, value, history.tried)
@@ -307,16 +310,16 @@ class MultiFidelity(Policy[LadderState]):
         if again:  # the best that no trial has trained in full; if all have, the best
             found = best_allowed(space, points, value, in_full(history)) or best_allowed(space, points, value, ())
         if found is None:
-            return move
+            return None
         best, config = found
-        sign = history.problem.goal.sign
+        sign, count = history.problem.goal.sign, len(rows)
         evidence = expected(scale, sign, float(mean[best]), float(deviation[best]), float(value[best])) | {
-            "rows": len(rows), "first_rung": base, "compared_from": kernel.stages.epochs[base],
+            "rows": count, "first_rung": base, "compared_from": kernel.stages.epochs[base],
             "correlation": round(float(kernel.correlations[base]), 3),
         }  # fmt: skip
         if prior_values.every:
             evidence["earlier"] = prior_values.evidence(kernel.relevance[1:])
-        known = [plural(len(rows), "value")] if len(rows) else []
+        known = [plural(count, "value")] if count else []
         known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
         seen = " and ".join(known)
         reason = f"chosen by the values of prior studies: {seen}"
@@ -324,9 +327,8 @@ class MultiFidelity(Policy[LadderState]):
             reason = chosen_to(history, evidence["mean"], evidence["sd"], seen)
         reason += f"; {compared_from(evidence['compared_from'], evidence['correlation'], history.problem)}"
         if again:
-            move = replace(move, tags={**move.tags, ALL_TRIED: True})
             reason += "; every configuration was tried, so it trains in full"
-        return replace(move, config=config, reason=reason, evidence=evidence)
+        return Start(config, tags={ALL_TRIED: True} if again else {}, reason=reason, evidence=evidence)
 
 
 # -- how few are promoted, and from which rung on
@@ -489,9 +491,11 @@ def second_look(state: LadderState, kernel: StageKernel, history: History, rest:
     if trials_alone(history.budget) is not None:
         return None
     epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in in_time(state, history, rest)}
-    if not epochs or state.model.scale(kernel, rows.table) is None:
+    if not epochs:
         return None
     id, predicted = worth_most(epochs, state, kernel, history)
+    if not predicted:
+        return None
     on, problem, since = ladder.trials[id], history.problem, (rows.trained - rows.best_at) / horizon
     why = (
         f"{ladder.place(id)}, not promoted; but no value was better in the last {since:.1f} full trainings, and of "
@@ -499,13 +503,10 @@ def second_look(state: LadderState, kernel: StageKernel, history: History, rest:
         f"{problem.unit}: predicts {problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
     )
     move = ladder.promoted(on.bracket, on.rung, id, why, history)
-    evidence = {
-        **predicted,
-        "paused": len(epochs),
-        "trainings": round(rows.trained / horizon, 2),
-        "since": round(since, 2),
-    }
-    return replace(move, evidence=evidence)
+    trainings = round(rows.trained / horizon, 2)
+    return replace(
+        move, evidence={**predicted, "paused": len(epochs), "trainings": trainings, "since": round(since, 2)}
+    )
 
 
 # -- near the end of the budget
@@ -519,19 +520,20 @@ def second_look(state: LadderState, kernel: StageKernel, history: History, rest:
 
 
 def instead(
-    move: Move, state: LadderState, kernel: StageKernel | None, history: History, rest: Remaining
+    move: Move | None, base: int, state: LadderState, kernel: StageKernel | None, history: History, rest: Remaining
 ) -> Move | None:
     """Return the move in place of one that would not end within the budget; None keeps the move.
 
-    A user's configuration always starts. Without checkpoints a move must leave as much as a trial needs that trains
-    from its start.
+    move: None for a new trial, which trains to the rung `base`. A user's configuration always starts. Without
+    checkpoints a move must leave as much as a trial needs that trains from its start.
     """
-    if not isinstance(move, Start | Resume) or (isinstance(move, Start) and history.queue):
+    if (move is None and history.queue) or not isinstance(move, Resume | None):
         return None
-    share = rest.share(history.trial(move.trial) if isinstance(move, Resume) else None)
-    pauses = state.pauses.unsaved and move.pause_at is not None and move.pause_at < state.horizon
-    before = (move.pause_at or 0.0) / state.horizon if pauses else 0.0
-    if share * (1.0 + before) <= 1.0:
+    trial, epochs = None, float(state.model.stages.epochs[base])
+    if move is not None:
+        trial, epochs = history.trial(move.trial), move.pause_at or 0.0
+    again = epochs / state.horizon if state.pauses.unsaved and epochs < state.horizon else 0.0
+    if rest.share(trial) * (1.0 + again) <= 1.0:
         return None
     shares = in_time(state, history, rest)
     if not shares and _one_in_full(state, history):
@@ -574,15 +576,15 @@ def best_paused(state: LadderState, kernel: StageKernel | None, history: History
     return resume_to_end(id, state, history, ALL_TRIED, reason, predicted)
 
 
-def leading_again(move: Start, ladder: Asynchronous, history: History) -> Start:
-    """Before the model is fitted: train the leading configuration in full that no trial has; if there is none, move."""
+def leading_again(ladder: Asynchronous, history: History) -> Start | None:
+    """Return the leading configuration that no trial has trained in full, to do so before the model is fitted."""
     key, done = history.problem.space.key_of_canonical, in_full(history)
     left = [t.id for t in history.trials if len(t.values) and key(dict(t.config)) not in done]
     if not left:
-        return move
+        return None
     config = dict(history.trial(leader(ladder, left)).config)
     reason = "every configuration was tried; of those that were not trained in full, this one leads"
-    return replace(move, config=config, tags={**move.tags, ALL_TRIED: True}, reason=reason)
+    return Start(config, tags={ALL_TRIED: True}, reason=reason)
 
 
 def in_full(history: History) -> set[str]:
@@ -599,9 +601,10 @@ def worth_most(
     Before a trial is complete, that is the one with the best predicted value; before the model is fitted, the one that
     leads at the highest rung, without a prediction.
     """
-    if kernel is None or (scale := state.model.scale(kernel, state.rows.table)) is None:
+    posterior = None if kernel is None else state.model.posterior(kernel, history, state.rows.table)
+    if posterior is None or (scale := posterior[1]) is None:
         return leader(state.ladder, prices), {}
-    ids, process = list(prices), state.model.process(kernel, history, state.rows.table)
+    ids, process = list(prices), posterior[0]
     mean, deviation = process.ends(history.points[ids], seen=True)
     worth = mean
     if (best := process.best_end) is not None:
