@@ -52,15 +52,15 @@ ABOVE = {  # which may ask all that stands below, policies included
     "policies": set(),  # the face, and from_spec
     "study": {"store", "ranks"},
     "callbacks": {"store", "ranks", "study"},
-    "launch": {"store", "ranks", "study"},
-    "report": {"store", "ranks", "study"},
-    "tuners": {"store", "ranks", "study"},
-    "optuna": {"store", "ranks", "study", "tuners"},
-    "syne_tune": {"store", "ranks", "study", "tuners"},
-    "keras_tuner": {"store", "ranks", "study", "tuners", "callbacks"},
-    "ray_tune": {"store", "ranks", "study", "tuners"},
-    "trackers": {"store", "ranks", "study"},
-    "cli": {"store", "ranks", "study", "callbacks", "launch", "report", "trackers"},
+    "launch": {"store", "study"},  # it asks no rank, nor do the report and the bridges: see `Session.first`
+    "report": {"store", "study"},
+    "tuners": {"store", "study"},
+    "optuna": {"store", "study", "tuners"},
+    "syne_tune": {"store", "study", "tuners"},
+    "keras_tuner": {"store", "study", "tuners", "callbacks"},
+    "ray_tune": {"store", "study", "tuners"},
+    "trackers": {"store", "study"},
+    "cli": {"store", "study", "callbacks", "launch", "report", "trackers"},
     "haltune": {"store", "study"},  # its face
     "__main__": {"cli"},
 }
