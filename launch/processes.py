@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune.display import one_line
-from haltune.errors import InvalidInput, LeaseLost, NotSupported, documented
+from haltune.errors import InvalidInput, LeaseLost, documented
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
 from haltune.study.attempt import Settings

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks import leave_group_at_exit
+from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 from haltune.study.port import warn_of_ranks
 
