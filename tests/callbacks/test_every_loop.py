@@ -1,5 +1,6 @@
 """Properties of every training loop, in real trainings; for Keras run by keras/test_callback.py on each backend."""
 
+import ast
 import copy
 import gc
 import pickle
@@ -7,14 +8,16 @@ import warnings
 import weakref
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from callback_fakes import OUTAGE, PAUSE, STOP, FakeTrial
 from callback_studies import study
-from fits import FITS, LOOPS, Loop, drawn, seed
+from fits import FITS, HAVE_A_FIT, LOOPS, Loop, drawn, seed
 from paused_studies import pausing_study
 
+import haltune.callbacks
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 pytestmark = pytest.mark.filterwarnings(
@@ -29,6 +32,22 @@ pytestmark = pytest.mark.filterwarnings(
 def lib(request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # CatBoost writes a folder of its own where it runs
     return LOOPS[request.param]()
+
+
+def callback_modules():
+    """The modules of haltune.callbacks that have a callback, or a loop of haltune's."""
+    for path in Path(haltune.callbacks.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                kinds = {node.name, *(getattr(base, "id", "") for base in node.bases)}
+                if kinds & {"TrainingLoop", "Reporting"} and node.name != "Reporting":
+                    yield path.parent.name if path.name == "__init__.py" else path.stem
+
+
+def test_every_callback_and_loop_has_a_fit():
+    found = {*callback_modules()}
+    assert {"keras", "lightning", "loop", "sklearn", "sharded"} <= found
+    assert found - HAVE_A_FIT == set(), "add a Fit to tests/support/fits.py"
 
 
 def test_every_round_is_an_epoch_and_every_metric_is_recorded(lib):

@@ -793,8 +793,16 @@ class Keras(Fit):
         return Calls()
 
 
+def descends(state):
+    """One epoch of noisy gradient descent with momentum; its loss."""
+    noise = random.random() + np.random.rand()  # noqa: NPY002 (the loop keeps their states)
+    state["v"] = 0.9 * state["v"] - 0.1 * (2 * state["x"] + noise)
+    state["x"] += state["v"]
+    return state["x"] ** 2
+
+
 class Own(Loop):
-    """A loop of the user's own: noisy gradient descent with momentum."""
+    """A loop of the user's own."""
 
     name = "haltune"
     special = {"by steps": Case(at=(2, 5, 6), length=8, unit="step")}
@@ -804,14 +812,37 @@ class Own(Loop):
 
         state = json.loads(Path(trial.checkpoint).read_text()) if trial.checkpoint else {"x": 3.0, "v": 0.0}
         for _ in (loop := TrainingLoop(trial, save=lambda path: path.write_text(json.dumps(state)))):
-            noise = random.random() + np.random.rand()  # noqa: NPY002 (the loop keeps their states)
-            state["v"] = 0.9 * state["v"] - 0.1 * (2 * state["x"] + noise)
-            state["x"] += state["v"]
-            loop.report(state["x"] ** 2, metrics={"speed": state["v"]})
+            loop.report(descends(state), metrics={"speed": state["v"]})
         return state, {}
 
     def state(self, state):
         return state | {"next random numbers": drawn()}
+
+
+class Plain(Own):
+    """A loop of the user's own without a callback."""
+
+    def attempt(self, trial):
+        state = json.loads(Path(trial.checkpoint).read_text()) if trial.checkpoint else {"x": 3.0, "v": 0.0}
+        for _ in trial.epochs():
+            if trial.report(descends(state)).stops:
+                trial.save(lambda path: path.write_text(json.dumps(state)))
+        return state, {}
+
+
+class Sharded(Own):
+    """A model that may be spread over ranks, on one."""
+
+    name, usual, special = "torch", Case(at=(2, 4), length=6), {}
+
+    @classmethod
+    def cases(cls):
+        return super().cases() | table("sharded_nets", "torch")
+
+    def attempt(self, trial, by=None, **options):
+        from sharded_nets import train
+
+        return (by or train)(trial, **options), {}
 
 
 class Sklearn(Loop):
@@ -943,6 +974,8 @@ class Page(Fit):
 
 BOOSTING = {"xgboost": XGBoost, "lightgbm": LightGBM, "catboost": CatBoost}
 FITS = BOOSTING | {"fastai": Fastai, "transformers": Transformers, "lightning": Lightning, "page": Page}
-LOOPS = FITS | {"loop": Own, "sklearn": Sklearn, "accelerate": Accelerate, "stable_baselines3": StableBaselines3}
+LOOPS = FITS | {"loop": Own, "plain": Plain, "sharded": Sharded, "sklearn": Sklearn, "accelerate": Accelerate}
+LOOPS["stable_baselines3"] = StableBaselines3
+HAVE_A_FIT = {*LOOPS, "keras"}  # modules of haltune.callbacks
 if os.environ.get("HALTUNE_FITS") == "keras":  # a process for each of its backends
     LOOPS = FITS = {"keras": Keras}
