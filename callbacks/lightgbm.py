@@ -384,7 +384,10 @@ def _valued(row: Any, value: float) -> Any:
 
 
 def _no_rollback() -> None:
-    """Raise NotSupported: a round that is removed was counted, and its value is not that of the booster kept."""
+    """Raise NotSupported, in place of a booster's rollback_one_iter, for which LightGBM has no hook.
+
+    Without it, a round that a callback removes would count, and the kept booster would not have the reported value.
+    """
     raise NotSupported(
         "A callback of your own removes a round (Booster.rollback_one_iter), which this trial counts. To end a "
         "training early, raise lightgbm.callback.EarlyStopException in it, or use lgb.early_stopping."

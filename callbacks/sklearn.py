@@ -367,6 +367,7 @@ def _scorer(trial: Trial, scoring: Any, y: Any) -> Callable[..., Any]:
                 f"scoring={name} compares targets with predictions. Give fit(..., scoring=) the name of a scorer, or "
                 f"a function: lambda estimator, x, y: {name}(y, estimator.predict(x))."
             )
+        # scikit-learn has no public name for what make_scorer makes. Without it, such a scorer would be minimized
         if hasattr(scoring, "_score_func") and not isinstance(trial.goal, Maximize):
             raise _opposite(trial, scoring)
         return scoring  # type: ignore[no-any-return]

@@ -530,7 +530,11 @@ def _updates(model: Any) -> int:
 
 
 def _follow(callback: Any, hook: str, act: Callable[[], None]) -> None:
-    """Call `act` after a hook of the callback."""
+    """Call `act` after a hook of the callback that `learn` calls.
+
+    EventCallback and EvalCallback do not pass these hooks on to their callbacks. Without it, the state after an update
+    would not be known, and the last policy not be evaluated.
+    """
     own = getattr(type(callback), hook)
 
     def both() -> None:

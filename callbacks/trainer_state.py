@@ -281,7 +281,7 @@ class Unsaved(Portable):
                 "the optimizer trains weights outside the model, as of a loss, which the Trainer does not save (make "
                 "the loss a part of the model)"
             )
-        # transformers has no public name for it. Without it, each trial that resumes would fail
+        # transformers has no public name for a model with adapters. Without it, each trial that resumes would fail
         if vars(trainer.model).get("_hf_peft_config_loaded"):
             return _OF_ADAPTERS
         if present["around"] != self._before["around"]:
@@ -590,7 +590,11 @@ def _assigned_by(base: type, within: bool) -> frozenset[str]:
 
 
 class _Watched:
-    """The two functions that a loader calls in a worker process, watching whether random numbers are drawn there."""
+    """The two functions that a loader calls in a worker process, watching whether random numbers are drawn there.
+
+    Neither torch nor the Trainer has a hook in a worker. Without them, a trial whose data draw random numbers there
+    would pause within a pass, and resume with others.
+    """
 
     def __init__(self, loader: Any) -> None:
         self.drawn: Any = Value("b", False)

@@ -216,7 +216,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._watch(trainer, loaded)
         control.should_training_stop |= torch_ranks().once(lambda: self._reporter.verdict is not None)
         # several ranks would not notice a signal in the same epoch
-        self._reporter.defer(Interruption.within("train", "transformers.", bears=args.world_size == 1))
+        self._reporter.defer(Interruption.within("train", "transformers.", bears=torch_ranks().alone))
         if (scheduler := others.get("lr_scheduler")) is not None:
             self._reporter.schedule = partial(still_to_fall, args, state.max_steps, weakref.ref(scheduler))
 

@@ -290,7 +290,10 @@ def _number_on(rounds: int) -> None:
 
 @contextmanager
 def _noting(model: Any, pending: list[tuple[str, Any]]) -> Iterator[None]:
-    """Note the parameters that callbacks set in the block, which XGBoost applies in the next round."""
+    """Note the parameters that callbacks set in the block, which XGBoost applies in the next round.
+
+    Until then it does not return them. Without them, the first round of a resumed training would have those of before.
+    """
     set_param = model.set_param
 
     def note(params: Any, value: Any = None) -> None:

@@ -24,7 +24,7 @@ from haltune._utils.interruption import GRACE, USED, grace
 from haltune._utils.process import Scratch
 from haltune._utils.signals import NOTICES, named
 from haltune.display import cell, one_line, plural, titled
-from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed, installing
+from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError, TrainingFailed, installing
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
 from haltune.log.spending import Outcome
@@ -121,11 +121,16 @@ class Options:
         return cls(count, devices, bounds, progress, folder, auto)
 
 
-def need_stored(study: Any) -> None:
-    """Raise InvalidInput for anything but a study, and NotSupported for one in memory."""
+def need_launchable(study: Any) -> None:
+    """Raise InvalidInput for anything but a study, and NotSupported for one in memory or on a rank above 0."""
     if not isinstance(study, Study):
         raise InvalidInput(
             f"study={study!r} is not a Study. Pass one whose store is a file: Study(..., store='search.db')."
+        )
+    if study.session.first(lambda: True) is None:
+        raise NotSupported(
+            "This process is one rank of a distributed training, and each rank runs the whole program. Launch such a "
+            "training with `haltune run -- python train.py`."
         )
     study.store.address()
 
@@ -137,7 +142,7 @@ class Crew:
         self, study: Study, options: Options, start: Callable[[Slot, Path], Child], early: bool = False
     ) -> None:
         """early: start a child first, and ask for a trial once it is ready; otherwise ask first."""
-        need_stored(study)
+        need_launchable(study)
         self._study, self._options, self._start, self._early = study, options, start, early
         self._folder = Scratch()
         self._marker = self._folder.make() / "leave"

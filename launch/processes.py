@@ -19,15 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from haltune.display import one_line
-from haltune.errors import InvalidInput, LeaseLost, NotSupported, documented
+from haltune.errors import InvalidInput, LeaseLost, documented
 from haltune.log.spending import Outcome
-from haltune.ranks import follows
 from haltune.study import Study, Trial
 from haltune.study.attempt import Settings
 from haltune.study.loading import leave_when
 
 from . import limits
-from .crew import Child, Crew, Ending, Options, Slot, need_stored
+from .crew import Child, Crew, Ending, Options, Slot, need_launchable
 
 Train = Callable[[Trial], object]
 Errors = tuple[type[BaseException], ...]
@@ -189,7 +188,7 @@ def run(
 
     Raises:
         InvalidInput: For invalid arguments.
-        NotSupported: For a study in memory.
+        NotSupported: For a study in memory, and in one rank of a distributed training.
         TrainingFailed: If the training raises before any trial succeeded, or max_failures times in a row, or if all
             trials diverge.
         KeyboardInterrupt: After a second Ctrl-C.
@@ -213,11 +212,6 @@ def run(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # CPython checks this too
         raise SystemExit(_UNGUARDED)  # the launcher says why, once
-    if follows():
-        raise NotSupported(
-            "This process is one rank of a distributed training, and each rank runs the whole program. Launch such a "
-            "training with `haltune run -- python train.py`."
-        )
     options = Options.of(workers, gpus, trial_timeout, memory_limit, progress, logs)
     errors = check_called(train, retry_on)
     try:
@@ -234,7 +228,7 @@ def run(
             f"Or train in this process: study.optimize(train). See {documented('howto/workers#a-notebook')}"
         )
 
-    need_stored(study)
+    need_launchable(study)
     settings = study.session.settings
     try:
         pickle.dumps((settings.problem, settings.policy))

@@ -43,7 +43,7 @@ from ray.exceptions import (
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from .crew import Child, Crew, Ending, Options, Slot, need_stored
+from .crew import Child, Crew, Ending, Options, Slot, need_launchable
 from .keeper import Carried, Keeper, KeeperStore, PagedLog, Reply
 from .processes import Errors, Train, check_called, train_one
 
@@ -316,7 +316,7 @@ def run(
     options = Options.of(workers, None, trial_timeout, None, progress, None)
     errors, needs = check_called(train, retry_on), checked({"CPU": 1} if resources is None else resources)
     check_counts(max_restarts=max_restarts)
-    need_stored(study)
+    need_launchable(study)
     ours = study
     if max_retries is not None:
         storage = replace(study.session.settings.store, max_retries=max_retries)

@@ -7,6 +7,7 @@ docs/architecture.md describes the packages.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,15 +53,15 @@ ABOVE = {  # which may ask all that stands below, policies included
     "policies": set(),  # the face, and from_spec
     "study": {"store", "ranks"},
     "callbacks": {"store", "ranks", "study"},
-    "launch": {"store", "ranks", "study"},
-    "report": {"store", "ranks", "study"},
-    "tuners": {"store", "ranks", "study"},
-    "optuna": {"store", "ranks", "study", "tuners"},
-    "syne_tune": {"store", "ranks", "study", "tuners"},
-    "keras_tuner": {"store", "ranks", "study", "tuners", "callbacks"},
-    "ray_tune": {"store", "ranks", "study", "tuners"},
-    "trackers": {"store", "ranks", "study"},
-    "cli": {"store", "ranks", "study", "callbacks", "launch", "report", "trackers"},
+    "launch": {"store", "study"},  # it asks no rank, nor do the report and the bridges: see `Session.first`
+    "report": {"store", "study"},
+    "tuners": {"store", "study"},
+    "optuna": {"store", "study", "tuners"},
+    "syne_tune": {"store", "study", "tuners"},
+    "keras_tuner": {"store", "study", "tuners", "callbacks"},
+    "ray_tune": {"store", "study", "tuners"},
+    "trackers": {"store", "study"},
+    "cli": {"store", "study", "callbacks", "launch", "report", "trackers"},
     "haltune": {"store", "study"},  # its face
     "__main__": {"cli"},
 }
@@ -228,6 +229,30 @@ def test_no_package_uses_an_underscore_name_of_another() -> None:
                 others = {other for other in defined if private in defined[other]} - {room(name)}
                 if others and private not in here and OF_FRAMEWORKS.get(private) != room(name):
                     wrong.append(f"{name}:{node.lineno} uses {private} of {', '.join(sorted(others))}")
+    assert wrong == []
+
+
+TABLES = ("test_framework_assumptions.py", "keras/keras_assumption_checks.py")  # in tests/callbacks
+OF_PYTHON = {"_exit", "_fields", "_getframe", "_inheriting"}
+
+
+def test_each_private_name_of_a_framework_is_in_a_table_of_assumptions() -> None:
+    """So a version of the framework without the name fails there, where it is said what breaks."""
+    tables = "".join((ROOT / "tests" / "callbacks" / name).read_text(encoding="utf-8") for name in TABLES)
+    own = {name for tree in trees().values() for name in own_names(tree)}
+    own |= {node.arg for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    wrong = []
+    for name, tree in trees().items():
+        for node in ast.walk(tree):
+            used = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.Attribute):
+                used = [node.attr]
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr", "setattr"):
+                used = [str(getattr(node.args[1], "value", ""))]
+            for private in used:
+                theirs = private not in own or OF_FRAMEWORKS.get(private) == room(name)
+                if private[:1] == "_" != private[1:2] and theirs and private not in OF_PYTHON:
+                    wrong += [] if re.search(rf"\b{private}\b", tables) else [f"{name}:{node.lineno} {private}"]
     assert wrong == []
 
 

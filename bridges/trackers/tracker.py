@@ -31,7 +31,6 @@ from haltune.log.events import Event, Status
 from haltune.log.policy import called
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
-from haltune.ranks import follows
 from haltune.study import Study
 from haltune.study.messages import lead_of
 from haltune.study.view import RecordedStudy, follow_study
@@ -180,7 +179,7 @@ def track(study: Study | RecordedStudy, *trackers: Tracker, every: float = 2.0) 
                 f"{one!r} is not a tracker. Make one of haltune.trackers: MLflow(...), WandB(...) or TensorBoard(...), "
                 "such as track(study, WandB('digits'))."
             )
-    if follows():  # rank 0 sends
+    if isinstance(study, Study) and study.session.first(lambda: True) is None:  # rank 0 sends
         yield
         return
     mirrors = [Mirror(study, tracker) for tracker in trackers]

@@ -239,6 +239,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 )
             elif self._resumed is not None and self._loaded:
                 saving.load_again(self.model, self._resumed)
+                # Keras starts at the backup's epoch otherwise, whatever initial_epoch the program gives
                 self.model._initial_epoch = None
 
     def _data_of_fit(self, earlier: Data | None) -> Data:

@@ -314,7 +314,11 @@ def batches_of_epoch(planned: int | None) -> int:
 
 
 def _is_distributed(iterator: Any) -> bool:
-    """Return whether a fit's data go to several devices, by a strategy of TensorFlow or a distribution of Keras."""
+    """Return whether a fit's data go to several devices, by a strategy of TensorFlow or a distribution of Keras.
+
+    Keras has no public name for the distributed data set. Without it, the state of a shuffle for several devices would
+    be saved as if for one.
+    """
     from keras import distribution
 
     given = getattr(iterator, "_distributed_dataset", None)
@@ -339,7 +343,10 @@ def _upstream(source: Any) -> Iterator[Any]:
 
 
 def _functions_of(source: Any) -> list[Any]:
-    """Return the program's functions from which a tf.data dataset reads: those of from_generator and of map."""
+    """Return the program's functions from which a tf.data dataset reads: those of from_generator and of map.
+
+    TensorFlow has no public access to them. Without them, what they remember would start again in a resumed trial.
+    """
     found, seen, left = [], set(), [source]
     while left:
         one = left.pop()

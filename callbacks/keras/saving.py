@@ -642,7 +642,9 @@ def restore_randomness(model: Any, path: str, loads: bool = False) -> None:
 def draws_by_tensorflow(model: Any) -> bool:
     """Return whether a compiled step draws from TensorFlow's own generators, by tf.random, which keep their place.
 
-    Keras has the step in a variable of its train_function. Keras' own layers draw without such a place.
+    Keras has the step in a variable of its train_function, and TensorFlow no public access to the graphs of a function.
+    Without them, a trial with such draws would pause, and resume with others. Keras' own layers draw without such a
+    place.
     """
     step = objects.variables_of(getattr(model, "train_function", None)).get("multi_step_on_iterator", (None,))[0]
     return any(_draws(one.graph) for one in getattr(step, "_list_all_concrete_functions", list)())

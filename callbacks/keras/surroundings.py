@@ -62,7 +62,11 @@ def is_listener(callback: Any) -> bool:
 
 
 def place_of_fit() -> Any:
-    """Return where the program calls the fit, its code and line; None in a loop of the program's own."""
+    """Return where the program calls the fit, its code and line; None in a loop of the program's own.
+
+    Keras gives callbacks nothing of the call, so it is read from the stack. Without it, a program that calls fit for
+    each epoch would keep, and resume with, the state of a single fit.
+    """
     frame = caller("fit", "keras.")
     while frame is not None and str(frame.f_globals.get("__name__")).startswith(("keras.", "haltune.")):
         frame = frame.f_back
@@ -97,7 +101,11 @@ def averagers(listed: list[Any]) -> list[Any]:
 
 @contextmanager
 def averaged(listed: list[Any]) -> Iterator[None]:
-    """Put the weights that were evaluated into the model."""
+    """Put the weights that were evaluated into the model.
+
+    Keras has no public name for whether SwapEMAWeights has done so. Without it, the average would be swapped out again,
+    and a kept model would not have the value of its trial.
+    """
     swapped = [c for c in averagers(listed) if not c._ema_weights_in_model]
     for one in swapped:
         one.on_test_begin()
@@ -186,7 +194,11 @@ def lacks_validation(monitor: str, trial: Trial, listed: list[Any] | None = None
 
 
 def has_backup(listed: list[Any], model: Any) -> bool:
-    """Return whether BackupAndRestore has restored a training when this fit started."""
+    """Return whether BackupAndRestore has restored a training when this fit started.
+
+    Keras has no public name for the epoch at which it starts then. Without it, a trial would continue another one's
+    backup.
+    """
     loaded = bool(getattr(model, "_initial_epoch", None))
     return loaded and any(type(other).__name__ == "BackupAndRestore" for other in listed)
 

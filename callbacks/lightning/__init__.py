@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks import Group, leave_group_at_exit, torch_ranks
+from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 from haltune.study.port import warn_of_ranks
 
@@ -35,7 +35,7 @@ from ..behind import Behind
 from ..changes import warn_of_failed
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
 from . import attributes, checkpoint, checks, internals, resuming, shards
-from .checks import at_boundary, silent
+from .checks import at_boundary, ranks_of, silent
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback as _Base
@@ -279,17 +279,16 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
         self._validates = self.monitor in trainer.callback_metrics
         self._validated |= trainer.callback_metrics.keys()
-        if trainer.is_global_zero:
-            self._reporter.foresee(trainer.callback_metrics)
+        ranks_of(trainer).first(lambda: self._reporter.foresee(trainer.callback_metrics))
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
             self._start()
-            self._reporter.defer(Interruption(trainer.world_size == 1 and not shards.sharded(trainer)))
+            ranks = ranks_of(trainer)
+            self._reporter.defer(Interruption(ranks.alone and not shards.sharded(trainer)))
             self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
-            ranks = _ranks(trainer)
             self.trial.attaches()  # a subclass may replace `setup`, in which all have been
-            self.trial.need_attached(trainer.world_size - 1)
+            self.trial.need_attached(ranks.size - 1)
             checks.same_trial(ranks, self.trial)
             # a metric may be logged on rank 0 alone, and all ranks must report at the same points
             stops, self._validates = ranks.once(lambda: (self._begin(trainer), self._validates))
@@ -339,10 +338,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         logs = self._logs(trainer)
         if logs is not None:
             self._find(trainer, TRAINING)
-            self._by_step = self._by_step or _ranks(trainer).once(lambda: self._found is not None)
+            self._by_step = self._by_step or ranks_of(trainer).once(lambda: self._found is not None)
             self._found = self._found if logs else None
         # a metric may be logged on rank 0 alone
-        self._due = self._by_step and (self._found is not None if _ranks(trainer).alone else bool(logs))
+        self._due = self._by_step and (self._found is not None if ranks_of(trainer).alone else bool(logs))
         rest()  # validates, and then reports
         if self._due and not at_boundary(trainer):
             self._report(trainer, TRAINING, within=True)
@@ -429,7 +428,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
-            ranks = _ranks(trainer)
+            ranks = ranks_of(trainer)
             logged = dict(trainer.callback_metrics)
             ranks.once(lambda: self._check_end(trainer, logged))
             self._behind.commit()
@@ -441,19 +440,21 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     @of_instance
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        if trainer.state.fn == "fit" and not trainer.fast_dev_run and trainer.is_global_zero:
-            self._behind.commit()
-            found, self._found = self._found, None
-            if found is not None and found.epoch is not None:
-                with suppress(Exception):  # it would replace the user's exception
-                    others = scalars(found.others)
-                    self._reporter.report(found.value, found.epoch, others, lap=found.lap, judge=False)
-            if self._snapshot is not None:  # the fit has trained
-                self._sign(trainer)
-                carried.leave(trainer.callbacks)
-            self._reporter.fail(exception)
+        if trainer.state.fn == "fit" and not trainer.fast_dev_run:
+            ranks_of(trainer).first(lambda: self._fail(trainer, exception))
         self._reporter.postpone()
         self._let_go(trainer)
+
+    def _fail(self, trainer: Any, exception: BaseException) -> None:
+        self._behind.commit()
+        found, self._found = self._found, None
+        if found is not None and found.epoch is not None:
+            with suppress(Exception):  # it would replace the user's exception
+                self._reporter.report(found.value, found.epoch, scalars(found.others), lap=found.lap, judge=False)
+        if self._snapshot is not None:  # the fit has trained
+            self._sign(trainer)
+            carried.leave(trainer.callbacks)
+        self._reporter.fail(exception)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._let_go(trainer)
@@ -483,7 +484,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         found = self._to_save
-        if found is None and self._snapshot is not None and trainer.world_size == 1:
+        if found is None and self._snapshot is not None and ranks_of(trainer).alone:
             with suppress(Exception):  # a file of the program's, to resume after a kill; an error would end its save
                 found = [self._randomness(trainer)], [self._snapshot.changes(trainer, small=True)]
         if found is not None:
@@ -680,7 +681,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """
         found, self._found, self._due = self._found, None, False
         logged = dict(trainer.callback_metrics)  # reading may be a collective, so all ranks read
-        ranks, reporter = _ranks(trainer), self._reporter
+        ranks, reporter = ranks_of(trainer), self._reporter
 
         @cache
         def why_not() -> str | None:
@@ -776,13 +777,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _sign(self, trainer: Any) -> None:
         """State that the weights are this trial's: the program may keep them in an object or a file."""
-        if trainer.is_global_zero and not shards.sharded(trainer):
-            self.trial.sign(resuming.mark(trainer.lightning_module))
+        if not shards.sharded(trainer):
+            ranks_of(trainer).first(lambda: self.trial.sign(resuming.mark(trainer.lightning_module)))
 
     def _need(self, trainer: Any) -> int:
         """Return the bytes of a checkpoint. Raises an error if none can be made, loaded again, or resumed exactly."""
         self._check(trainer)
-        return checkpoint.bytes_needed(trainer, _ranks(trainer))
+        return checkpoint.bytes_needed(trainer, ranks_of(trainer))
 
     def _check(self, trainer: Any) -> None:
         """Raise NotSupported if no state of this fit resumes exactly."""
@@ -817,13 +818,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             why, how = checks.no_validation(trainer, self.monitor) or ("none ran", "Let a validation run")
             how = f"{how}, because {why}; or log it in training, {log}"
             raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)
-
-
-def _ranks(trainer: Any) -> Group:
-    """The processes of the fit."""
-    ranks = torch_ranks()
-    every = ranks.every if ranks.size == trainer.world_size else None
-    return Group(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast, every)
 
 
 def _tell_loggers(trainer: Any, reporter: Reporter) -> None:

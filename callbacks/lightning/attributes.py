@@ -24,7 +24,7 @@ from haltune.study import Trial
 
 from .. import objects
 from ..changes import Replaced, has_copy, is_own, is_time, set_again, set_buffers, tensors_in, unsaved_buffers
-from .checks import leaves, loader_parts, of_lightning
+from .checks import leaves, loader_parts, of_lightning, ranks_of
 from .internals import metrics_to_reset, modes_before_validation
 from .resuming import frozen, unused
 
@@ -246,7 +246,7 @@ def _all_owners(trainer: Any) -> Iterator[Owner]:
 
     On one rank alone: every rank would send the others its whole average.
     """
-    alone = trainer.world_size == 1
+    alone = ranks_of(trainer).alone
     saved = {id(one) for one in (*trainer.optimizers, *(config.scheduler for config in trainer.lr_scheduler_configs))}
     for owner, held, put in _owners(trainer):
         yield owner, held, put

@@ -247,7 +247,11 @@ class _Guarded(_Plugin):
 
 
 def _save(trainer: Any, path: Any, plugin: _Plugin) -> None:
-    """Let the Trainer save by another plugin, the whole state, so that averages of weights are put in place."""
+    """Let the Trainer save by another plugin, the whole state, so that averages of weights are put in place.
+
+    Lightning collects a state only where it saves one. Without the replaced plugin, whether a pause can be saved and
+    loaded again would be known only after the fit has ended.
+    """
     strategy = trainer.strategy
     before, strategy.checkpoint_io = strategy.checkpoint_io, plugin
     make_plain(trainer.optimizers, [one.scheduler for one in trainer.lr_scheduler_configs])

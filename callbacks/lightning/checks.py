@@ -12,7 +12,7 @@ from typing import Any
 
 from haltune.display import amount, one_line, plural
 from haltune.errors import NotSupported
-from haltune.ranks import Group
+from haltune.ranks import Group, torch_ranks
 from haltune.study import Trial
 
 from ..changes import own_parts
@@ -113,9 +113,16 @@ def plateau_left_out(trainer: Any, trial: Trial) -> str | None:
     )
 
 
+def ranks_of(trainer: Any) -> Group:
+    """Return the processes of the fit."""
+    ranks = torch_ranks()
+    every = ranks.every if ranks.size == trainer.world_size else None
+    return Group(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast, every)
+
+
 def of_all_ranks(trainer: Any, count: int) -> int:
     """Return the sum of a count over the processes; every process calls this."""
-    if trainer.world_size == 1:
+    if ranks_of(trainer).alone:
         return count
     import torch
 

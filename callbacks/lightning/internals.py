@@ -1,7 +1,8 @@
 """The parts of Lightning that have no public counterpart, a function for each.
 
 Since version 2.0 Lightning's loops are private (Lightning-AI/pytorch-lightning#16445), but a trial that pauses within
-an epoch must reach into them. Nothing else in haltune uses a private name of Lightning, or replaces one of its methods.
+an epoch must reach into them. Nothing else in haltune uses a private name of Lightning. While haltune saves a state,
+two public parts of the strategy are replaced: its checkpoint_io (checkpoint.py) and its save_checkpoint (shards.py).
 tests/callbacks/test_framework_assumptions.py states what each function assumes of the installed version.
 """
 

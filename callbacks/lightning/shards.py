@@ -88,7 +88,8 @@ def bytes_needed(trainer: Any, ranks: Group) -> int:
 def write(trainer: Any, trial: Trial, path: Path, ranks: Group, without: Container[str]) -> Exception | None:
     """Let the strategy save on every process, all of it or `without` some parts. Return the error on all, or None.
 
-    The Trainer waits for all processes after the strategy has saved. One that raised an error would not come.
+    The Trainer waits for all processes after the strategy has saved, with no hook before that. Without the replaced
+    method, one that raised an error would not come, and the others would wait for it.
     """
     strategy = trainer.strategy
     before, failure = strategy.save_checkpoint, None

@@ -100,7 +100,11 @@ def torch_ranks() -> Group:
 
 @contextmanager
 def in_place_of_barriers(meet: Callable[[], object]) -> Iterator[None]:
-    """Call `meet` where torch waits for all ranks in a block, in this thread."""
+    """Call `meet` where torch waits for all ranks in a block, in this thread.
+
+    torch has no hook at its barriers, and frameworks call them where they save. Without the replaced function, a rank
+    that cannot write its part would leave the others there, until the timeout of their group.
+    """
     if torch_ranks().alone:
         yield
         return

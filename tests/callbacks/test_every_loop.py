@@ -1,5 +1,6 @@
 """Properties of every training loop, in real trainings; for Keras run by keras/test_callback.py on each backend."""
 
+import ast
 import copy
 import gc
 import pickle
@@ -7,14 +8,16 @@ import warnings
 import weakref
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from callback_fakes import OUTAGE, PAUSE, STOP, FakeTrial
 from callback_studies import study
-from fits import FITS, LOOPS, Loop, drawn, seed
+from fits import FITS, HAVE_A_FIT, LOOPS, Loop, drawn, seed
 from paused_studies import pausing_study
 
+import haltune.callbacks
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 pytestmark = pytest.mark.filterwarnings(
@@ -29,6 +32,22 @@ pytestmark = pytest.mark.filterwarnings(
 def lib(request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # CatBoost writes a folder of its own where it runs
     return LOOPS[request.param]()
+
+
+def callback_modules():
+    """The modules of haltune.callbacks that have a callback, or a loop of haltune's."""
+    for path in Path(haltune.callbacks.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                kinds = {node.name, *(getattr(base, "id", "") for base in node.bases)}
+                if kinds & {"TrainingLoop", "Reporting"} and node.name != "Reporting":
+                    yield path.parent.name if path.name == "__init__.py" else path.stem
+
+
+def test_every_callback_and_loop_has_a_fit():
+    found = {*callback_modules()}
+    assert {"keras", "lightning", "loop", "sklearn", "sharded"} <= found
+    assert found - HAVE_A_FIT == set(), "add a Fit to tests/support/fits.py"
 
 
 def test_every_round_is_an_epoch_and_every_metric_is_recorded(lib):
@@ -101,8 +120,7 @@ ONE_OF_EACH = [  # the others are slow
 @pytest.mark.parametrize(("lib", "case"), ONE_OF_EACH, indirect=["lib"])
 def test_a_new_trial_after_a_resumed_one_draws_as_if_nothing_had_been_resumed(lib, case, tmp_path):
     lib.folder = tmp_path / "training"
-    metric = case.metric or lib.monitor
-    s = pausing_study(f"{tmp_path}/s.db", at=case.at, epochs=case.length, unit=case.unit, metric=metric, verbose=0)
+    s = lib.study(case, case.at, f"{tmp_path}/s.db")
     trials, attempts = iter(s), range(1, len(case.at) + 2)
     for attempt in attempts:
         seed(attempt)
@@ -121,7 +139,7 @@ def test_a_resumed_trial_that_no_block_contains_does_not_leave_the_random_state_
 
     def drawn_after(at, folder):
         lib.folder = tmp_path / folder
-        s = pausing_study(f"{lib.folder}.db", at=at, epochs=case.length, metric=lib.monitor, verbose=0)
+        s = lib.study(case, at, f"{lib.folder}.db")
         for attempt in range(len(at) + 1):
             seed(attempt)
             trial = s.ask()  # a block would restore the state, whatever the loop states
@@ -159,7 +177,7 @@ def test_a_training_of_a_study_equals_one_without_haltune_digit_for_digit(lib, c
 @pytest.mark.parametrize("lib", LOOPS, indirect=True)
 def test_a_trial_over_folds_that_pauses_within_and_between_them_equals_one_that_never_paused(lib, tmp_path):
     case = lib.usual
-    within, end, again = 1, case.length, case.length + 2  # epochs of all folds together
+    within, end, again = case.at[0], case.length, case.length + case.at[-1]  # epochs of all folds together
     once, straight = lib.trained(case, (), tmp_path / "straight", folds=2)
     attempts, paused = lib.trained(case, [n / 2 for n in (within, end, again)], tmp_path / "paused", folds=2)
     assert (once, attempts) == (1, 4)
@@ -202,7 +220,7 @@ def test_a_pause_that_cannot_be_saved_trains_on_with_one_warning(lib):
 @pytest.mark.parametrize("lib", [name for name in LOOPS if name != "catboost"], indirect=True)
 def test_a_pause_for_which_the_quota_of_a_study_has_no_room_is_declined(lib, tmp_path):
     lib.folder, case = tmp_path / "training", lib.usual
-    s = pausing_study(at=case.at, epochs=case.length, metric=lib.monitor, disk_quota=10, verbose=0)
+    s = lib.study(case, case.at, disk_quota=10)
     with pytest.warns(HaltuneWarning, match="disk_quota.*keeps training"):
         lib.search(s, **case.options)
     (record,) = s.trials

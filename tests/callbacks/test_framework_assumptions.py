@@ -9,6 +9,8 @@ import inspect
 import os
 import tempfile
 import warnings
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -41,6 +43,7 @@ def lightning():
     from torchmetrics import MeanMetric
 
     from haltune.callbacks.lightning import VALIDATION, FreshMetrics, checkpoint, checks, internals, shards
+    from haltune.ranks import Group
 
     seen = SimpleNamespace(steps=[], fresh=[], loads={}, order=[], sharded=shards._STRATEGIES)
     events = []
@@ -149,9 +152,14 @@ def lightning():
             kept = checkpoint._Kept(trainer.strategy.checkpoint_io)
             checkpoint._save(trainer, "", kept)
             seen.checkpoint = kept.checkpoint
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "saved")
+                seen.failed = shards.write(trainer, None, path, Group(), {"optimizer_states"})
+                seen.saved = torch.load(path, weights_only=False).keys()
             internals.unhook_batches(trainer)
             seen.left = vars(trainer.fit_loop.epoch_loop).keys() & {"run", "on_advance_end"}
             seen.left |= vars(trainer._logger_connector).keys() & {"on_epoch_end", "reset_results"}
+            seen.left |= vars(trainer.strategy).keys() & {"save_checkpoint"}
 
     class Other(Callback):
         def on_train_start(self, trainer, module):
@@ -279,7 +287,11 @@ LIGHTNING = {
         "whether a pause can be saved would be known only after the fit has ended",
         lambda seen: {"state_dict", "loops", "callbacks", "optimizer_states"} <= seen.checkpoint.keys(),
     ),
-    "EarlyStopping keeps check_on_train_epoch_end under its name with an underscore": (
+    "save_checkpoint calls strategy.save_checkpoint on the instance, with the state": (
+        "a process that cannot write its part would leave the others waiting",
+        lambda seen: seen.failed is None and "state_dict" in seen.saved and "optimizer_states" not in seen.saved,
+    ),
+    "EarlyStopping keeps check_on_train_epoch_end as _check_on_train_epoch_end": (
         "a stop within an epoch would end with the error of an EarlyStopping without a validation",
         lambda seen: seen.early is True,  # and where it is set to False, the fit ends without that error
     ),
@@ -447,6 +459,14 @@ TRANSFORMERS = {
         "a trial whose callbacks change weights at the start of a training would resume from those",
         lambda seen: loads_again(seen.trainer, seen.checkpoint),
     ),
+    "evaluate() has its sets as eval_dataset, and the name of the one under way as eval_dataset_name": (
+        "a report would have the metrics of the later sets from the evaluation before",
+        lambda _: several_sets() == [True, False],
+    ),
+    "a model has _hf_peft_config_loaded once it has an adapter of its own, which the Trainer does not load": (
+        "each trial that resumes would fail",
+        lambda _: adapters_are_not_loaded(),
+    ),
     "_train_batch_size sets the batch size of the next training": (
         "searches over the batch size by hyperparameter_search",
         lambda seen: seen.batches[0] == 2 * seen.batches[1],
@@ -464,6 +484,37 @@ def loads_again(trainer, checkpoint):
     weight.zero_()
     trainer._load_from_checkpoint(checkpoint)
     return bool(trained.any()) and weight.equal(trained)
+
+
+def several_sets():
+    """Whether another set follows, after each of two."""
+    from transformers import TrainerCallback
+    from transformers_nets import rows, trainer
+
+    from haltune.callbacks.trainer_internals import evaluates_more
+
+    class Spy(TrainerCallback):
+        def on_evaluate(self, args, state, control, **others):
+            found.append(evaluates_more())
+
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        trainer(folder, Spy(), data={"one": rows(4), "two": rows(4, 1)}).evaluate()
+    return found
+
+
+def adapters_are_not_loaded():
+    pytest.importorskip("peft", reason="PEFT is not installed")
+    from transformers.trainer_utils import get_last_checkpoint
+    from transformers_nets import adds_adapter, trainer
+
+    with tempfile.TemporaryDirectory() as folder:
+        saves = {"save_strategy": "epoch", "epochs": 1}
+        trainer(folder, model=(model := adds_adapter()), **saves).train()
+        resumed = trainer(folder, model=adds_adapter(), **saves | {"epochs": 2})
+        with pytest.raises(ValueError, match="checkpoint"):
+            resumed.train(resume_from_checkpoint=get_last_checkpoint(folder))
+    return vars(model)["_hf_peft_config_loaded"]
 
 
 def accelerator(trainer):
@@ -732,7 +783,7 @@ def lightgbm_call():
     lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
     import numpy as np
 
-    seen, data = SimpleNamespace(), lgb.Dataset(np.arange(20.0)[:, None], np.arange(20.0))
+    seen, data = SimpleNamespace(removed=[]), lgb.Dataset(np.arange(20.0)[:, None], np.arange(20.0))
 
     class Spy:
         @property
@@ -744,6 +795,8 @@ def lightgbm_call():
         def __call__(self, env):
             seen.train = caller("train", "lightgbm.") is not None
             seen.data = env.model.train_set is data
+            env.model.rollback_one_iter = lambda: seen.removed.append(env.iteration)
+            env.model.rollback_one_iter()
             known = caller("train", "lightgbm.").f_locals
             seen.callbacks, seen.continued = known["callbacks_after_iter"], "init_model" in known
             seen.earlier = known["callbacks_before_iter"]
@@ -755,6 +808,7 @@ def lightgbm_call():
     seen.early, record = lgb.early_stopping(1), lgb.record_evaluation({})
     seen.kinds = isinstance(seen.early, lgb.callback._EarlyStoppingCallback)
     seen.kinds &= isinstance(record, lgb.callback._RecordEvaluationCallback)
+    seen.removes = "rollback_one_iter" in vars(lgb.Booster)
     seen.kinds &= {"enabled", "verbose"} <= vars(seen.early).keys() and "eval_result" in vars(record)
     return seen
 
@@ -792,6 +846,18 @@ def xgboost_call():
     made = [(getattr(xgb.callback, kind)(**of[kind]), {start, *names}) for kind, (start, names) in numbering]
     seen.numbering = all(names <= vars(one).keys() for one, names in made)
     return seen
+
+
+def xgboost_sets():
+    """The parameters that a callback of the library sets."""
+    xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+
+    from haltune.callbacks import xgboost
+
+    booster, pending = xgb.Booster(), []
+    with xgboost._noting(booster, pending):
+        xgb.callback.LearningRateScheduler(lambda round: 0.25).after_iteration(booster, 0, {})
+    return pending if "set_param" not in vars(booster) else []
 
 
 def updates_are_refused():
@@ -857,6 +923,14 @@ BOOSTERS = {
     "LightGBM: early stopping and the record are of classes of their own, with enabled, verbose and eval_result": (
         "both would start again in a resumed trial",
         lambda: lightgbm_call().kinds,
+    ),
+    "LightGBM: a booster removes its last round by rollback_one_iter, which can be replaced on the instance": (
+        "a round that a callback removes would count",
+        lambda: (seen := lightgbm_call()).removes and seen.removed == [0],
+    ),
+    "XGBoost: a callback sets parameters by set_param of the booster, which can be replaced on the instance": (
+        "the first round of a resumed training would have the parameters of before",
+        lambda: xgboost_sets() == [("learning_rate", "0.25")],
     ),
     "XGBoost: train() is on the stack of a callback, and the boosters of cv() have cvfolds": (
         "Ctrl-C that waits for the round, and the refusal to pause xgb.cv",
@@ -926,7 +1000,53 @@ def buffers(torch):
     return unsaved_buffers(net) == [("seen", net.seen)] and bool(net.seen)
 
 
+class Draws:
+    """A data set that draws in its worker, from torch's generator."""
+
+    def __init__(self, torch, draws):
+        self.torch, self.draws = torch, draws
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return self.torch.rand(1) if self.draws else self.torch.ones(1)
+
+
+def watched(torch):
+    """Whether the functions of a loader that are set after it was made are called in its worker."""
+    from haltune.callbacks.trainer_state import _Watched
+
+    found = []
+    for draws in (True, False):
+        loader = torch.utils.data.DataLoader(Draws(torch, draws), num_workers=1)
+        watch = _Watched(loader)
+        found.append((len(list(loader)), bool(watch.drawn.value)))
+    return found == [(2, True), (2, False)]
+
+
+def next_rates(torch):
+    """Whether schedules have rates at other steps, the parts of several, and a count of their steps."""
+    from haltune.callbacks.schedules import of_torch
+
+    schedulers = torch.optim.lr_scheduler
+    sgd = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), 0.1)
+    parts = [schedulers.StepLR(sgd, 1, 0.5), schedulers.ExponentialLR(sgd, 0.1)]
+    both = schedulers.SequentialLR(sgd, parts, [2])
+    name, rate = of_torch(both)
+    rates = [round(rate(step), 9) for step in (0, 1, 2, 3)]
+    return (name, rates) == ("StepLR then ExponentialLR", [0.1, 0.05, 0.1, 0.01]) and parts[0]._step_count == 1
+
+
 TORCH = {
+    "a loader calls worker_init_fn and collate_fn in its workers, also if they are set after it was made": (
+        "a trial whose data draw random numbers in workers would pause within a pass",
+        watched,
+    ),
+    "a schedule has _get_closed_form_lr() and _step_count, and one of several its _schedulers and _milestones": (
+        "hints about schedules that fall until the end, and about those that a program does not load",
+        next_rates,
+    ),
     "what refers to an optimizer has its schedules, with last_epoch, _last_lr and _get_lr_called_within_step": (
         "a plain loop that does not load its schedule would resume with other rates",
         schedules,
@@ -971,12 +1091,35 @@ def in_groups(torch):
     return whole == 2 * ["Parameter"] and [hasattr(weight, "to_local") for weight in objects.weights(net)] == 2 * [True]
 
 
-FSDP = {
+def barriers(torch):
+    """Whether frameworks wait for all ranks by torch.distributed.barrier, as it is at that time."""
+    from haltune.ranks import group
+
+    met = []
+    with pytest.MonkeyPatch.context() as patch, suppress(ImportError):
+        patch.setattr(group, "torch_ranks", lambda: group.Group(0, 2, lambda value, rank: value))
+        with group.in_place_of_barriers(lambda: met.append("met")):
+            from accelerate import PartialState
+            from accelerate.utils import DistributedType
+
+            state = SimpleNamespace(distributed_type=DistributedType.MULTI_CPU, local_process_index=0)
+            PartialState.wait_for_everyone(state)
+            from lightning.fabric.strategies import DDPStrategy
+
+            DDPStrategy(parallel_devices=[torch.device("cpu")]).barrier()
+    return met == ["met", "met"] and torch.distributed.barrier.__module__.startswith("torch.")
+
+
+DISTRIBUTED = {
+    "Accelerate and Fabric wait for all ranks by torch.distributed.barrier, which can be replaced": (
+        "a rank that cannot write its part would leave the others waiting",
+        barriers,
+    ),
     "the first version has _has_params, _flat_param with its _params, _fqns and _local_shard": (
         "a model would be another one after a validation, and the state of its optimizer not be loaded",
         flat,
     ),
-    "fully_shard has _get_fsdp_state() with _fsdp_param_groups, or one group before, of parameters": (
+    "fully_shard has _get_fsdp_state() with _fsdp_param_groups, or one _fsdp_param_group, with _unsharded_param": (
         "a model would be another one after a validation, and not be kept",
         in_groups,
     ),
@@ -984,9 +1127,9 @@ FSDP = {
 
 
 @pytest.mark.usefixtures("alone_in_a_group")
-@pytest.mark.parametrize("assumption", FSDP)
-def test_fsdp(assumption, torch):
-    holds(FSDP[assumption], torch)
+@pytest.mark.parametrize("assumption", DISTRIBUTED)
+def test_torch_distributed(assumption, torch):
+    holds(DISTRIBUTED[assumption], torch)
 
 
 # Optuna and Ray Tune. Their private parts are used in bridges/optuna/spaces.py and bridges/ray_tune.
@@ -1021,11 +1164,11 @@ def optuna():
 
 
 OPTUNA = {
-    "a study has its storage, which sets the attributes of a running trial": (
+    "a study has its _storage, which sets the attributes of a running trial by _trial_id": (
         "reasons of the pruner, and choices that other workers see",
         lambda seen: all((t.user_attrs["user"], t.system_attrs["system"]) == (1, 2) for t in seen.study.trials),
     ),
-    "with HyperbandPruner a sampler's study has the trials of a bracket, and the storage all": (
+    "with HyperbandPruner a sampler's study has the trials of a bracket, and the storage all, by _study_id": (
         "the sampler would learn from a part of the trials",
         lambda seen: seen.all == [1, 2, 3, 4, 5, 6] and seen.brackets != seen.all,
     ),
@@ -1045,6 +1188,12 @@ OPTUNA = {
 @pytest.mark.parametrize("assumption", OPTUNA)
 def test_optuna(assumption, optuna):
     holds(OPTUNA[assumption], optuna)
+
+
+def test_a_scorer_of_scikit_learn_has_its_function_as_score_func():
+    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
+    without = "Without it: the error for a scorer, which is to be maximized, in a study that minimizes"
+    assert metrics.get_scorer("accuracy")._score_func is metrics.accuracy_score, without
 
 
 def test_ray_tunes_wrappers_of_a_search_have_it_as_searcher():

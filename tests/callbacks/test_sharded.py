@@ -16,80 +16,13 @@ from haltune.study.view import read_study
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from haltune.callbacks import check_resume  # noqa: E402
+from sharded_nets import X, layers, train, value  # noqa: E402
+
 from haltune.callbacks.sharded import ShardedLoop, consolidate  # noqa: E402
 
-X = torch.linspace(-1, 1, 24).reshape(8, 3)
 WAYS = ("fsdp2", "fsdp1", "flat", "tensors", "plain")
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 PLACES = [("cpu", 2), *(pytest.param(("cuda", ranks), marks=pytest.mark.gpu) for ranks in (1, 2))]
-
-
-def layers():
-    return torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
-
-
-def value(net):
-    net.eval()
-    with torch.no_grad():
-        found = (net(X) - X.sum(1, keepdim=True)).pow(2).mean().item()
-    net.train()
-    return found
-
-
-def train(trial, parts=("schedule", "average"), freezes=False, sgd=False, every_n=1, watch=lambda epoch: None):
-    torch.manual_seed(trial.attempt)
-    net = layers()
-    rate = trial.config.get("lr", 0.05)
-    optimizer = torch.optim.SGD(net.parameters(), rate) if sgd else torch.optim.AdamW(net.parameters(), rate)
-    every = {
-        "schedule": torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5),
-        "average": torch.optim.swa_utils.AveragedModel(net),
-    }
-    if freezes:
-        net[2].requires_grad_(False)
-    for epoch in (loop := ShardedLoop(trial, net, optimizer, also={name: every[name] for name in parts})):
-        watch(epoch)
-        if freezes and epoch == 2:
-            net[0].requires_grad_(False)
-            net[2].requires_grad_(True)
-        (net(X) - X.sum(1, keepdim=True)).pow(2).mean().backward()
-        if epoch % every_n == 0:
-            optimizer.step()
-            optimizer.zero_grad()
-        every["average"].update_parameters(net)
-        every["schedule"].step()
-        loop.report(value(net))
-    flags = [float(p.requires_grad) for p in net.parameters()]
-    return {"net": net.state_dict(), "average": every["average"].state_dict(), "flags": flags}
-
-
-@pytest.mark.parametrize("pause_at", [2, 4])
-@pytest.mark.parametrize("options", [{}, {"freezes": True}, {"sgd": True}, {"every_n": 3}], ids=str)
-def test_a_training_with_schedule_average_gradients_and_flags_resumes_as_if_it_had_not_paused(options, pause_at):
-    assert check_resume(lambda trial: train(trial, **options), epochs=6, pause_at=pause_at)
-
-
-@pytest.mark.parametrize(("first", "zeroed"), [(1, True), (3, True), (3, False)], ids=["now", "later", "waiting"])
-@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
-def test_a_training_with_two_optimizers_of_which_one_may_start_later_resumes_as_if_it_had_not_paused(
-    kind, first, zeroed
-):
-    def train(trial):
-        torch.manual_seed(trial.attempt)
-        net = layers()
-        optimizers = [kind(net[0].parameters(), 0.05), kind(net[2].parameters(), 0.05)]
-        for epoch in (loop := ShardedLoop(trial, net, optimizers)):
-            (net(X) - X.sum(1, keepdim=True)).pow(2).mean().backward()
-            for optimizer in optimizers[: 1 + (epoch >= first)]:
-                optimizer.step()
-                optimizer.zero_grad()
-            if zeroed:
-                net.zero_grad()
-            loop.report(value(net))
-        return {"net": net.state_dict(), "optimizers": [optimizer.state_dict() for optimizer in optimizers]}
-
-    assert check_resume(train)
 
 
 def test_an_epoch_without_an_update_is_said():

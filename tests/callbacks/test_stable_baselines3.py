@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from interrupted_fits import handlers  # noqa: F401
 from paused_studies import pausing_study
 
 from haltune import Float, Maximize, Study, Trial
-from haltune._utils.randomness import capture
 from haltune.callbacks.stable_baselines3 import HaltuneCallback
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 from haltune.policies import RandomSearch
@@ -47,26 +46,6 @@ def learnt(
     place: Any = {"callback_after_eval" if right else "callback_on_new_best": ours}
     tests = EvalCallback(gymnasium.make("CartPole-v1"), eval_freq=64, n_eval_episodes=2, verbose=0, **place, **options)
     return model.learn(trial.max_steps, callback=[*others, tests])
-
-
-def same_when_resumed(run: Callable[[Any], Any], at: tuple[float, ...] = (64.0,)) -> tuple[Any, Any]:
-    """Assert that a training that pauses at these steps equals one that does not; return the models of both.
-
-    run: trains one attempt, and returns the model.
-    """
-    found = []
-    for pauses in ((), at):
-        s = pausing_study(at=pauses, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
-        for trial in s:
-            with trial:
-                model = run(trial)
-        found.append(([t.attempt for t in s.trials], s.trials[0].values.tolist(), model))
-    (one, curve, straight), (other, again, resumed) = found
-    assert (one, other) == ([1], [1 + len(at)])
-    assert curve == again
-    for name, parameter in straight.policy.state_dict().items():
-        np.testing.assert_array_equal(resumed.policy.state_dict()[name], parameter)
-    return straight, resumed
 
 
 class Counting:
@@ -134,59 +113,6 @@ def test_a_policy_that_the_program_saved_of_another_trial_is_not_trained(kind: s
     assert [t.status for t in study.trials] == ["completed", "interrupted"]
 
 
-def normalized(kind: str, trial: Any, seed: int, *others: Any) -> tuple[Any, Any]:
-    """A training with all that a resumed one has to remember, and its EvalCallback."""
-    import stable_baselines3 as sb3
-    from stable_baselines3.common.callbacks import CallbackList, EvalCallback
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
-
-    env, test = (VecNormalize(make_vec_env("CartPole-v1", n, seed=n + seed)) for n in (2, 1))
-    size: Any = {"n_steps": 32, "batch_size": 32, "n_epochs": 2} if kind == "PPO" else {"n_steps": 32}
-    size["learning_rate"] = lambda left: 0.003 * left
-    model = getattr(sb3, kind)("MlpPolicy", env, seed=seed, device="cpu", **size)
-    ours = [HaltuneCallback(trial)] if trial else []
-    tests = EvalCallback(test, callback_after_eval=CallbackList([*others, *ours]), eval_freq=24, verbose=0)
-    return model.learn(256, callback=[tests]), tests
-
-
-@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-@pytest.mark.parametrize("kind", ["PPO", pytest.param("A2C", marks=pytest.mark.slow)])
-def test_a_resumed_training_equals_one_that_never_paused(kind: str, tmp_path: Path) -> None:
-    found = []
-    for at in ((), (64.0, 192.0)):
-        s = pausing_study(
-            tmp_path / f"{at}.db", at=at, epochs=256, metric=Maximize("mean_reward"), unit="step", verbose=0
-        )
-        while isinstance(trial := s.ask(), Trial):
-            before = capture()
-            with trial:
-                model, tests = normalized(kind, trial, seed=1 if trial.attempt == 1 else 90 + trial.attempt)
-            assert trial.attempt == 1 or capture() == before
-        (record,) = s.trials
-        found.append((record, model, tests))
-    (one, straight, tests), (other, resumed, continued) = found
-    assert (one.attempt, other.attempt) == (1, 3)
-    assert one.epochs.tolist() == other.epochs.tolist() == [64, 128, 192, 256]
-    assert one.values.tolist() == other.values.tolist()
-    assert tests.n_calls == continued.n_calls
-    alone, _ = normalized(kind, None, 1)
-    for model in (resumed, alone):
-        for name, parameter in straight.policy.state_dict().items():
-            np.testing.assert_array_equal(model.policy.state_dict()[name], parameter)
-    for theirs in (resumed.get_vec_normalize_env(), alone.get_vec_normalize_env()):
-        np.testing.assert_array_equal(theirs.obs_rms.mean, straight.get_vec_normalize_env().obs_rms.mean)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_pause_for_which_the_quota_has_no_room_is_declined() -> None:
-    metric = Maximize("mean_reward")
-    s = pausing_study(at=(64.0,), epochs=256, metric=metric, unit="step", disk_quota=10, verbose=0)
-    with pytest.warns(HaltuneWarning, match="disk_quota.*keeps training"), s.ask() as trial:
-        model, _ = normalized("PPO", trial, seed=1)
-    assert (model.num_timesteps, s.trials[0].attempt, s.trials[0].status) == (256, 1, "completed")
-
-
 class Priced(gymnasium.Wrapper):  # type: ignore[misc]
     """An environment over a table, as those of trading are."""
 
@@ -226,185 +152,6 @@ def test_a_training_pauses_that_logs_to_a_file_and_reads_a_table_that_stays_as_i
             model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=1, device="cpu")
             model.learn(128, callback=CallbackList([Draws(), HaltuneCallback(trial, every=32)]))
     assert s.trials[0].attempt == (1 if changes else 2)
-
-
-class Named(gymnasium.ObservationWrapper):  # type: ignore[misc]
-    """An environment whose observations are a dict."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.observation_space = gymnasium.spaces.Dict({"pole": env.observation_space})
-
-    def observation(self, observation: Any) -> dict[str, Any]:
-        return {"pole": observation}
-
-
-@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-def test_normalized_observations_that_are_a_dict_pause_and_resume_exactly() -> None:
-    import stable_baselines3 as sb3
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
-
-    def run(trial: Any) -> Any:
-        env = VecNormalize(make_vec_env("CartPole-v1", 2, seed=1, wrapper_class=Named))
-        model = sb3.A2C("MultiInputPolicy", env, n_steps=16, seed=1, device="cpu", policy_kwargs={"net_arch": [4]})
-        return model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
-
-    same_when_resumed(run)
-
-
-class Wind:
-    """What an environment models, by steps so far."""
-
-    steps = 0
-
-    def blows(self) -> float:
-        self.steps += 1
-        return float(0.1 * np.sin(self.steps))
-
-
-class Windy(gymnasium.Wrapper):  # type: ignore[misc]
-    """An environment that has a model, as callbacks have."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.model, self.parent = Wind(), [0]
-
-    def step(self, action: Any) -> Any:
-        self.parent[0] += 1
-        observation, reward, *others = self.env.step(action)
-        return observation + np.float32(self.model.blows()), reward + 0.01 * self.parent[0], *others
-
-
-@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-def test_what_an_environment_models_continues() -> None:
-    import stable_baselines3 as sb3
-
-    def run(trial: Any) -> Any:
-        model = sb3.A2C("MlpPolicy", Windy(gymnasium.make("CartPole-v1")), n_steps=16, seed=1, device="cpu")
-        return model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
-
-    same_when_resumed(run)
-
-
-GUSTS = np.random.default_rng(5)
-
-
-class Gusty(gymnasium.Wrapper):  # type: ignore[misc]
-    """An environment that draws from generators of its module and of its class."""
-
-    calm = np.random.default_rng(6)
-
-    def step(self, action: Any) -> Any:
-        observation, *others = self.env.step(action)
-        return observation + np.float32(0.01 * (GUSTS.normal() + self.calm.normal())), *others
-
-
-@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-def test_generators_of_the_module_and_the_class_of_an_environment_continue() -> None:
-    import stable_baselines3 as sb3
-
-    generators = [GUSTS, Gusty.calm]
-    starts = [one.bit_generator.state for one in generators]
-
-    def run(trial: Any) -> Any:
-        for one, start in zip(generators, starts, strict=True):
-            if trial.attempt == 1:
-                one.bit_generator.state = start
-            else:
-                one.normal()  # not the state that a resumed training is to find
-        model = sb3.A2C("MlpPolicy", Gusty(gymnasium.make("CartPole-v1")), n_steps=16, seed=1, device="cpu")
-        return model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
-
-    same_when_resumed(run)
-
-
-STEPS = 0
-
-
-class Steeper(gymnasium.Wrapper):  # type: ignore[misc]
-    """An environment that counts its steps in a variable of its module."""
-
-    def step(self, action: Any) -> Any:
-        global STEPS
-        STEPS += 1
-        observation, reward, *others = self.env.step(action)
-        return observation, reward + 0.01 * STEPS, *others
-
-
-@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-def test_what_an_environment_counts_in_its_module_continues() -> None:
-    import stable_baselines3 as sb3
-
-    def run(trial: Any) -> Any:
-        global STEPS
-        STEPS = 0  # as in another process
-        model = sb3.A2C("MlpPolicy", Steeper(gymnasium.make("CartPole-v1")), n_steps=16, seed=1, device="cpu")
-        return model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
-
-    same_when_resumed(run)
-
-
-@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-def test_what_a_policy_has_outside_its_parameters_resumes() -> None:
-    import stable_baselines3 as sb3
-    import torch
-    from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-
-    class Scales(BaseFeaturesExtractor):
-        """It scales observations by a count, a list and a buffer that its state_dict lacks."""
-
-        def __init__(self, space: Any) -> None:
-            super().__init__(space, 4)
-            self.calls, self.means = 0, [0.0]
-            self.register_buffer("peak", torch.zeros(4), persistent=False)
-
-        def forward(self, x: Any) -> Any:
-            self.calls += 1
-            self.means = [*self.means[-9:], float(x.detach().abs().mean())]
-            self.peak = torch.maximum(self.peak, x.detach().abs().amax(0))
-            return x / (1 + 0.001 * self.calls + sum(self.means) + self.peak)
-
-    class Freezes(BaseCallback):
-        def _on_step(self) -> bool:
-            if self.num_timesteps == 40:
-                self.model.policy.action_net.requires_grad_(False)
-            return True
-
-    def run(trial: Any) -> Any:
-        policy = {"features_extractor_class": Scales}
-        model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed=1, device="cpu", policy_kwargs=policy)
-        return model.learn(trial.max_steps, callback=[Freezes(), HaltuneCallback(trial, every=32)])
-
-    straight, resumed = same_when_resumed(run, at=(64.0, 96.0))
-    assert straight.policy.features_extractor.calls == resumed.policy.features_extractor.calls
-
-
-@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-@pytest.mark.parametrize("by_calls", [True, False])
-def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
-    import stable_baselines3 as sb3
-    from stable_baselines3.common.callbacks import BaseCallback
-
-    class Exploration(BaseCallback):
-        def _on_rollout_start(self) -> None:
-            if not by_calls:
-                self.model.ent_coef = 0.5 - 0.003 * self.num_timesteps
-
-        def _on_step(self) -> bool:
-            if by_calls:
-                self.model.ent_coef *= 0.95
-            if self.num_timesteps == 40:
-                self.model.normalize_advantage = True
-            return True
-
-    def run(trial: Any) -> Any:
-        model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, ent_coef=0.5, seed=1, device="cpu")
-        return model.learn(trial.max_steps, callback=[Exploration(), HaltuneCallback(trial, every=32)])
-
-    straight, resumed = same_when_resumed(run)
-    assert straight.ent_coef == resumed.ent_coef
 
 
 @pytest.mark.usefixtures("handlers")
@@ -455,29 +202,6 @@ def test_a_schedule_that_a_callback_replaces_is_not_paused_and_the_warning_names
             model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed=1, device="cpu")
             model.learn(trial.max_steps, callback=[Slower(), HaltuneCallback(trial, every=32)])
     assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 1, 128)]
-
-
-@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-def test_a_schedule_that_is_a_method_of_a_callback_resumes() -> None:
-    import stable_baselines3 as sb3
-    from stable_baselines3.common.callbacks import BaseCallback
-
-    class Lowers(BaseCallback):
-        rate = 1e-2
-
-        def schedule(self, left: float) -> float:
-            return self.rate * left
-
-        def _on_step(self) -> bool:
-            self.rate *= 0.99
-            return True
-
-    def run(trial: Any) -> Any:
-        lowers = Lowers()
-        model = sb3.A2C("MlpPolicy", "CartPole-v1", lowers.schedule, n_steps=16, seed=1, device="cpu")
-        return model.learn(trial.max_steps, callback=[lowers, HaltuneCallback(trial, every=32)])
-
-    same_when_resumed(run)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from whims import PAUSE, PROBLEM, STOP, Whims
 
 from haltune import Budget, Storage, Study, Trial, Verdict
 from haltune.errors import NotSupported, StoreAway
+from haltune.launch import run, run_script
 from haltune.log.decisions import Wait
 from haltune.log.events import to_json, verdict_to_json
 from haltune.ranks import programs
@@ -29,6 +31,7 @@ from haltune.ranks.parts import Follower, Part
 from haltune.ranks.place import ThisProcess
 from haltune.store.memory import MemoryStore
 from haltune.study import session
+from haltune.trackers import track
 
 
 class Pair:
@@ -95,6 +98,7 @@ def said(value: object) -> str:
     return repr(verdict_to_json(value) if isinstance(value, Verdict) else value)
 
 
+SENDS = ("start", "report", "end", "save_position", "close")  # of a tracker
 VALUES = st.sampled_from([0.1, 0.5, STOP, PAUSE, float("nan")])
 CALLS: dict[str, Callable[[Pair, float], object]] = {
     "ask": lambda pair, _: pair.ask(),
@@ -242,6 +246,22 @@ def test_a_callback_on_rank_0_alone_is_refused_in_a_sentence(tmp_path: Path, mon
     first.need_attached(2)  # it does not know one of them
     second.attaches()
     first.need_attached(1)
+
+
+def test_rank_0_alone_launches_and_sends_to_trackers(tmp_path: Path) -> None:
+    pair, opened = Pair(tmp_path / "a.db", tmp_path), []
+
+    def tracks(rank: int) -> list[int]:
+        tracker = SimpleNamespace(open=lambda search: opened.append(rank) or 0, **dict.fromkeys(SENDS, lambda *_: None))
+        with track(pair.studies[rank], tracker, every=60.0):  # type: ignore[arg-type]
+            return []
+
+    pair.both(tracks)
+    assert opened == [0]
+    for launches in (lambda study: run(study, print), lambda study: run_script(study, ["true"])):
+        with pytest.raises(NotSupported, match="one rank of a distributed training"):
+            launches(pair.studies[1])
+    assert pair.studies[0].trials == []
 
 
 def test_a_follower_keeps_nothing_of_a_report_that_it_has_followed(tmp_path: Path) -> None:

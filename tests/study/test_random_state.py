@@ -258,11 +258,9 @@ PROGRAMS = [
     restores_its_generator_itself,
     saves_after,
     saves_before,
-    saves_at_once,
     saves_at_halves,
     saves_between_loops,
     holds_its_iterator,
-    over_folds,
     splits_at_random,
     splits_for_its_folds,
 ]

@@ -137,6 +137,11 @@ class Fit:
         """haltune's, for the goal of the study."""
         return [self.callback(trial)]
 
+    def study(self, case, at, store=None, **options):
+        """A study of a case, whose trials pause at these positions."""
+        metric = case.metric or self.monitor
+        return pausing_study(store, at, case.length, metric=metric, unit=case.unit, verbose=0, **options)
+
     def search(self, s, *others, then=lambda model: model, **options):
         """Train every trial of a study, each attempt from random states of its own; return then(the last model)."""
         for trial in s:
@@ -169,8 +174,7 @@ class Fit:
     def trained(self, case, at, folder, folds=None):
         """The number of attempts and all that a study and its training come to with pauses at these positions."""
         self.folder = folder
-        metric = case.metric or self.monitor
-        s = pausing_study(f"{folder}.db", at=at, epochs=case.length, unit=case.unit, metric=metric, verbose=0)
+        s = self.study(case, at, f"{folder}.db")
         state = self.over_folds(s, folds, **case.options) if folds else self.search(s, then=self.state, **case.options)
         (record,) = s.trials
         metrics = {name: column for name, column in record.metrics.items() if not TIMES.search(name)}
@@ -193,7 +197,8 @@ class Alone:
     attempt, epoch, checkpoint = 1, 0, None
 
     def __init__(self, length, unit):
-        self.max_epochs, self.unit = length, unit
+        self.max_epochs = self.horizon = length
+        self.unit = unit
 
     def load_model(self, make=None):
         return make and make(0.0)
@@ -788,8 +793,16 @@ class Keras(Fit):
         return Calls()
 
 
+def descends(state):
+    """One epoch of noisy gradient descent with momentum; its loss."""
+    noise = random.random() + np.random.rand()  # noqa: NPY002 (the loop keeps their states)
+    state["v"] = 0.9 * state["v"] - 0.1 * (2 * state["x"] + noise)
+    state["x"] += state["v"]
+    return state["x"] ** 2
+
+
 class Own(Loop):
-    """A loop of the user's own: noisy gradient descent with momentum."""
+    """A loop of the user's own."""
 
     name = "haltune"
     special = {"by steps": Case(at=(2, 5, 6), length=8, unit="step")}
@@ -799,14 +812,37 @@ class Own(Loop):
 
         state = json.loads(Path(trial.checkpoint).read_text()) if trial.checkpoint else {"x": 3.0, "v": 0.0}
         for _ in (loop := TrainingLoop(trial, save=lambda path: path.write_text(json.dumps(state)))):
-            noise = random.random() + np.random.rand()  # noqa: NPY002 (the loop keeps their states)
-            state["v"] = 0.9 * state["v"] - 0.1 * (2 * state["x"] + noise)
-            state["x"] += state["v"]
-            loop.report(state["x"] ** 2, metrics={"speed": state["v"]})
+            loop.report(descends(state), metrics={"speed": state["v"]})
         return state, {}
 
     def state(self, state):
         return state | {"next random numbers": drawn()}
+
+
+class Plain(Own):
+    """A loop of the user's own without a callback."""
+
+    def attempt(self, trial):
+        state = json.loads(Path(trial.checkpoint).read_text()) if trial.checkpoint else {"x": 3.0, "v": 0.0}
+        for _ in trial.epochs():
+            if trial.report(descends(state)).stops:
+                trial.save(lambda path: path.write_text(json.dumps(state)))
+        return state, {}
+
+
+class Sharded(Own):
+    """A model that may be spread over ranks, on one."""
+
+    name, usual, special = "torch", Case(at=(2, 4), length=6), {}
+
+    @classmethod
+    def cases(cls):
+        return super().cases() | table("sharded_nets", "torch")
+
+    def attempt(self, trial, by=None, **options):
+        from sharded_nets import train
+
+        return (by or train)(trial, **options), {}
 
 
 class Sklearn(Loop):
@@ -861,6 +897,41 @@ class Accelerate(Loop):
         return {"weights": weights, "next random numbers": drawn()}
 
 
+class StableBaselines3(Fit):
+    """Reinforcement learning, which counts steps."""
+
+    name, monitor = "stable_baselines3", Maximize("mean_reward")
+    usual = Case(at=(32, 96), length=128, unit="step")
+
+    def __init__(self):
+        super().__init__()
+        pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+
+    @classmethod
+    def cases(cls):
+        return super().cases() | table("sb3_models", "stable_baselines3", "gymnasium")
+
+    def attempt(self, trial, *callbacks, fit=None):
+        from sb3_models import a2c
+
+        return (fit or a2c)(trial.horizon, process(trial), *callbacks), {}
+
+    def state(self, trained):
+        model, root = trained
+        policy, normalized = model.policy, model.get_vec_normalize_env()
+        numbers = {name: one for name, one in vars(model).items() if type(one) in (bool, int, float)}
+        of = getattr(normalized, "obs_rms", {})
+        return {
+            "policy": policy.state_dict(),
+            "trainable": [weight.requires_grad for weight in policy.parameters()],
+            "calls": (root.n_calls, getattr(policy.features_extractor, "calls", 0)),
+            "optimizer": policy.optimizer.state_dict(),
+            "means": {name: vars(one) for name, one in (of if isinstance(of, dict) else {"": of}).items()},
+            "numbers": {name: one for name, one in numbers.items() if name not in ("seed", "start_time")},
+            "next random numbers": drawn(),
+        }
+
+
 class Page(Fit):
     """The framework and the callback on the page about the port, read from there."""
 
@@ -903,6 +974,8 @@ class Page(Fit):
 
 BOOSTING = {"xgboost": XGBoost, "lightgbm": LightGBM, "catboost": CatBoost}
 FITS = BOOSTING | {"fastai": Fastai, "transformers": Transformers, "lightning": Lightning, "page": Page}
-LOOPS = FITS | {"loop": Own, "sklearn": Sklearn, "accelerate": Accelerate}
+LOOPS = FITS | {"loop": Own, "plain": Plain, "sharded": Sharded, "sklearn": Sklearn, "accelerate": Accelerate}
+LOOPS["stable_baselines3"] = StableBaselines3
+HAVE_A_FIT = {*LOOPS, "keras"}  # modules of haltune.callbacks
 if os.environ.get("HALTUNE_FITS") == "keras":  # a process for each of its backends
     LOOPS = FITS = {"keras": Keras}

@@ -24,6 +24,24 @@ class Net(torch.nn.Module):
         return {"loss": (out - labels).pow(2).mean(), "logits": out}
 
 
+def adds_adapter():
+    """A model of transformers with the layers of Net, to which it has added an adapter itself."""
+    from peft import LoraConfig
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    class Model(PreTrainedModel):
+        config_class, forward = PretrainedConfig, Net.forward
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.layers = Net().layers
+            self.post_init()
+
+    model = Model(PretrainedConfig())
+    model.add_adapter(LoraConfig(r=2, target_modules=["layers.2"]))
+    return model
+
+
 class Counted(Net):
     """Its input has a name in which the Trainer counts tokens."""
 

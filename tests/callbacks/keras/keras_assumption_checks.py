@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from haltune._utils import learners, randomness
+from haltune._utils import learners, orders, randomness
 from haltune._utils.interruption import caller
 from haltune.callbacks.keras import _metrics, companions, data, optimizers, saving, shuffles, surroundings
 from haltune.errors import NotSupported
@@ -30,6 +30,7 @@ class Watch(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         frame = caller("fit", "keras.")
+        self.seen.place = surroundings.place_of_fit()
         self.seen.fit = frame is not None and frame.f_locals["self"] is self.model
         validation = {"validation_data", "validation_split", "validation_freq", "validation_steps"}
         self.seen.arguments = validation <= frame.f_locals.keys() and surroundings.plan_of_fit()[1]
@@ -126,7 +127,7 @@ def data_of_a_fit():
             iterator = seen.data._iterator
             seen.data.put_back({**seen.data.state(within=False), "seen": 1}, None)
             seen.there = hasattr(iterator, "_get_iterator") and iterator._steps_seen == 1
-            seen.there &= iterator._num_batches == len(X)
+            seen.there &= iterator._num_batches == len(X) and iterator._current_iterator is not None
 
         def on_epoch_end(self, epoch, logs=None):
             seen.steps.append((data.batches_of_epoch(None), seen.data._iterator._steps_seen))
@@ -163,12 +164,22 @@ def structure():
 
 
 def backed_up():
-    """Whether a model has the epoch with which BackupAndRestore lets its fit start."""
+    """Whether a model has the epoch with which BackupAndRestore lets its fit start, and another one can be set."""
+    starts = []
+
+    class Starts(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            starts.append(self.model._initial_epoch)
+            self.model._initial_epoch = None
+
+        def on_epoch_begin(self, epoch, logs=None):
+            starts.append(epoch)
+
     with tempfile.TemporaryDirectory() as folder:
-        for epochs in (1, 2):
+        for epochs, others in ((1, []), (3, [Starts()])):
             saves = keras.callbacks.BackupAndRestore(folder, delete_checkpoint=False)
-            (model := net()).fit(X, Y, epochs=epochs, verbose=0, callbacks=[saves])
-    return model._initial_epoch == 1
+            net().fit(X, Y, epochs=epochs, initial_epoch=epochs - 1, verbose=0, callbacks=[saves, *others])
+    return starts == [1, 2]
 
 
 def settings():
@@ -223,6 +234,10 @@ KERAS = {
     "fit() of a module of Keras is on the stack in on_train_begin": (
         "Ctrl-C and SIGTERM that wait until the epoch is saved",
         lambda: fitted().fit,
+    ),
+    "the frames between the program and a callback are of modules of Keras": (
+        "a program that calls fit for each epoch would keep the state of a single fit",
+        lambda: fitted().place[0] is fitted.__code__,
     ),
     "after an exception fit() calls no hook": (
         "a hook could end the trial, and nothing would have to be read from the stack",
@@ -312,6 +327,7 @@ def test_keras(assumption):
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")
 def test_tensorflows_context_has_the_seed_and_the_generator_of_seeds():
+    """As _seed and _rng."""
     import tensorflow as tf
 
     tf.random.set_seed(3)
@@ -333,6 +349,7 @@ def test_the_variable_of_a_generator_of_tensorflow_has_its_name():
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")
 def test_the_iterator_of_a_fit_of_tensorflow_has_its_distributed_dataset():
+    """As _distributed_dataset."""
     import tensorflow as tf
 
     class Reads(keras.callbacks.Callback):
@@ -347,10 +364,37 @@ def test_the_iterator_of_a_fit_of_tensorflow_has_its_distributed_dataset():
     assert found == [False, True], "Without it: a shuffle for several devices would be saved as if for one."
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")
+def test_a_compiled_step_of_tensorflow_has_its_graphs():
+    """By _list_all_concrete_functions."""
+    import tensorflow as tf
+
+    class Noisy(keras.layers.Layer):
+        def call(self, x):
+            return x + tf.random.normal(tf.shape(x))
+
+    found = []
+    for layers in ([], [Noisy()]):
+        model = keras.Sequential([keras.Input((2,)), *layers, keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(X, Y, epochs=1, verbose=0)
+        found.append(saving.draws_by_tensorflow(model))
+    assert found == [False, True], "Without it: a trial with such draws would pause, and resume with others."
+
+
 @pytest.mark.slow  # to import TensorFlow takes longer than all checks here
 def test_a_dataset_of_tensorflow_has_its_seeds_and_inputs():
+    """By _inputs, _seed and _seed2, _reshuffle_each_iteration, _rerandomize and _buffer_size; map by _func."""
     tf = pytest.importorskip("tensorflow")
     made = tf.data.Dataset.range(9)
+
+    def plus(x):
+        return x + 1
+
+    assert plus in data._functions_of(made.map(plus))
+    assert made.shuffle(7)._buffer_size == 7
+    assert len(shuffles.in_dataset(tf.data.Dataset.random(seed=1, rerandomize_each_iteration=True))) == 1
+    assert orders.seeded([("main.data", made.shuffle(9, seed=1)), ("main.plain", made)]) == ["data"]
     shuffled = [made.shuffle(9, seed=1).batch(2), made.shuffle(9, seed=1, reshuffle_each_iteration=False)]
     found = [len(shuffles.in_dataset(one)) for one in shuffled]
     assert found == [1, 0], "Without it: pauses that cannot resume exactly."
@@ -362,6 +406,7 @@ def test_a_dataset_of_tensorflow_has_its_seeds_and_inputs():
 
 @pytest.mark.slow
 def test_the_state_of_an_iterator_of_tensorflow_has_how_much_its_shuffle_has_drawn():
+    """By _iterator_resource."""
     tf = pytest.importorskip("tensorflow")
     shuffled = tf.data.Dataset.range(9).shuffle(9, seed=1)
     data = shuffled.map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE).batch(2).prefetch(1)

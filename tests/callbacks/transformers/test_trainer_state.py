@@ -38,7 +38,7 @@ from transformers import (  # noqa: E402
     default_data_collator,
 )
 from transformers.trainer_pt_utils import LayerWiseDummyOptimizer  # noqa: E402
-from transformers_nets import EVERY_TWO, Net, Stream, measured, rows, same, trainer, weights  # noqa: E402
+from transformers_nets import EVERY_TWO, Net, Stream, adds_adapter, measured, rows, same, trainer, weights  # noqa: E402
 
 from haltune import Constant, Study  # noqa: E402
 from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
@@ -856,6 +856,13 @@ def adapted(*saved):
     peft = pytest.importorskip("peft", reason="PEFT is not installed")
     torch.manual_seed(0)
     return peft.get_peft_model(Net(), peft.LoraConfig(r=2, target_modules=["layers.2"], modules_to_save=[*saved]))
+
+
+def test_adapters_that_the_model_has_added_are_not_paused(tmp_path):
+    pytest.importorskip("peft", reason="PEFT is not installed")
+    record, _, said = trained(tmp_path, (2,), model=adds_adapter)
+    assert record.attempt == 1
+    assert "the Trainer does not load adapters that model.add_adapter made" in said[0]
 
 
 UNLABELLED = {"remove_unused_columns": False, "label_names": ["labels"]}
