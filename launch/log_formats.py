@@ -45,6 +45,7 @@ class Lines(Reader):
         self.texts = dict[str, Any]()  # by column, the last cell that was no number; "" if there was none
         self.kinds = dict[str, set[str]]()  # by column, its different texts, MANY at most
         self.torn, self.lost = "", 0  # the last line that seems to be a part of a row, and their number
+        self.twice: tuple[str, str] | None = None  # a metric with two values in one line, and the line
         self.reset()
 
     def reset(self) -> None:
@@ -140,6 +141,8 @@ class Csv(Lines):
             cells = _cells(text, mark)
             if self._is_header(cells, mark):
                 self._header, self._delimiter = cells, mark
+                doubled = [name for name in self._metrics if cells.count(name) > 1]
+                self.twice = (doubled[0], line) if doubled else self.twice
                 apart = _long(cells) if self._metrics.isdisjoint(cells) else None  # they name no metric
                 self.texts |= dict.fromkeys((name for name in cells if name and name not in (apart or ())), "")
                 return {}
@@ -255,7 +258,7 @@ class JsonLines(Lines):
 
 def _decoded(text: str) -> list[Any]:
     """Return the objects of a text, one or several without a line's end between them; none if it has another part."""
-    found, place, text = list[Any](), 0, text.strip()
+    found, place, text = list[Any](), 0, text.strip().removesuffix(",")  # in a list that is not complete
     try:
         while place < len(text):
             one, place = _DECODER.raw_decode(text, place)
@@ -294,7 +297,6 @@ class Matched(Lines):
 
     def __init__(self, patterns: Sequence[re.Pattern[str]], by: str | None = None) -> None:
         self._patterns, self._by = patterns, by
-        self.twice: tuple[str, str] | None = None  # a group with two values in one line, and the line
         self.last = ""  # the last line with a number
         super().__init__()
 

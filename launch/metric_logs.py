@@ -288,9 +288,9 @@ class Followed:
                 found = os.fstat(file.fileno())
                 if self._as_read and not self._continues(path, found):
                     self._start_again()
-                self._as_read = _as_read(found)
                 file.seek(self._offset)
                 data = file.read()
+                self._as_read = _as_read(found)
         except OSError:  # it does not exist yet, or no longer
             return b""
         if not found.st_size:
@@ -463,9 +463,9 @@ class MetricLog:
 
     @property
     def twice(self) -> tuple[str, str] | None:
-        """A group of the pattern that has two values in one line, and the line."""
+        """A metric that has two values in one line, and the line."""
         readers = [followed.reader for followed in self._files.values()]
-        return next((one.twice for one in readers if isinstance(one, Matched) and one.twice), None)
+        return next((one.twice for one in readers if isinstance(one, Lines) and one.twice), None)
 
     @property
     def losses(self) -> int:
@@ -601,7 +601,8 @@ class Curve:
         self._took = dict(zip(self._earlier, itertools.accumulate(seconds for *_, seconds in earlier), strict=True))
         self._now, self._since = now, now()
         self._held: list[tuple[float, Row]] | None = None  # reports that train again, or only repeat the log
-        self._began = math.inf if began is None else began + self._shift
+        # of a log that was renamed the first rows may be gone
+        self._began = min(self._origin, math.inf if began is None else began + self._shift)
         self._start: float | None = None  # position of the first row
         self._zeroth = set[str]()  # columns of rows at the position 0, without the goal
         self._last: float | None = None  # position of the last row that has one

@@ -52,6 +52,7 @@ class Unedited(Child):
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[bytes] | None = None  # of its folder, until the program has it
         self._writes: IO[bytes] | None = None  # the lock of its output, if metrics are read from that
+        self._replaces = False  # a file of its log was replaced, in any trial
         self._marker = marker
         self._leaves = study.session.replica.leaving = leave_when(marker, study.session.holder)
 
@@ -145,6 +146,7 @@ class Unedited(Child):
         """Read the new rows, and warn of what is wrong with them."""
         new = [report for row in self._log.read(whole, cut) for report in self._curve.add(row)]
         self._rows += new
+        self._replaces |= bool(self._log.replaced)
         curve, trial = self._curve, self._trial
         if curve.gap is not None and self._log.losses > self._lost:
             trial.hint(self._explain_gap(*curve.gap), "gap")
@@ -175,8 +177,9 @@ class Unedited(Child):
             curve.repeated = None
         if (twice := self._log.twice) is not None:
             trial.hint(
-                f"The line {twice[1].strip()[:200]!r} has several values of {twice[0]!r}; the last one counts. Let the "
-                "pattern match the text before the right one, too.",
+                f"The line {twice[1].strip()[:200]!r} has several values of {twice[0]!r}; the last one counts. "
+                + ("Let the" if self._metrics.kind == "pattern" else "If it is not the right one, let a")
+                + " pattern match the text before the right one, too.",
                 "twice",
             )
         if (last := curve.missed) is not None:
@@ -300,18 +303,23 @@ class Unedited(Child):
             self._end()
 
     def _look_at_start(self, position: float) -> None:
-        """Hint at a program that continues what another trial left, as its first row is later than that of others."""
+        """Hint at the reason why the first row is later than that of others: the program continues another trial."""
         trial, records = self._trial, self._study.history.trials
         started = [(record.epochs[0], record.id) for record in records if len(record.epochs) and record.id != trial.id]
-        if trial.unit != "epoch" or not started or position <= min(started)[0] or self._log.replaced:
+        if trial.unit != "epoch" or not started or position <= min(started)[0]:
             return
         epoch, other = min(started)
         if position % 1.0 == epoch % 1.0 == 0.0:  # within an epoch, a row comes after steps, which depend on the batch
             trial.hint(
                 f"Trial {trial.id} is new, but its log starts at epoch {numeral(position)}, and that of trial {other} "
-                f"at {numeral(epoch)}. If the program continues from what it finds, it continues another trial: let it "
-                "save in {folder}, which is new for each trial.",
-                "starts late",
+                f"at {numeral(epoch)}. "
+                + (
+                    "The program renames its log or writes it anew, so rows may be lost: let it append to one file."
+                    if self._replaces
+                    else "If the program continues from what it finds, it continues another trial: let it save in "
+                    "{folder}, which is new for each trial."
+                ),
+                "rows lost" if self._replaces else "starts late",
             )
 
     def _obey(self) -> None:

@@ -1055,7 +1055,8 @@ for epoch in (1, 2, 5, 6) if open("seen").read() != "6" else (3, 4, 5, 6):
     code, said = search(study, program)
     assert code == 0, said
     assert [list(t.epochs) for t in trials(tmp_path)] == [[1, 2, 5, 6], [3, 4, 5, 6]]
-    assert ("and then 5" in said, "its log starts at epoch 3" in said) == (warning is not None, mode == "a")
+    assert ("and then 5" in said, "it continues another trial" in said) == (warning is not None, mode == "a")
+    assert ("at epoch 3, and that of trial 0 at 1. The program renames its log" in said) == (mode == "w")
     assert warning is None or re.search(warning, said)
 
 

@@ -243,9 +243,17 @@ def test_objects_of_json_may_have_several_lines_or_be_in_a_list(table, cuts, ind
 def test_objects_of_json_need_no_line_ends_between_them():
     parts = [b'{"acc": 1}{"acc": 2} {"acc": 3', b'}{"acc": {"x": 4}', b'}\n{"acc"', b': 5}\n{"acc": 6\n']
     reader = JsonLines()
+    assert list(reader.feed(b'[{"x": 1},\n{"acc": 0},\n')) == [{"acc": 0.0}]  # of a list that is written row by row
     got = [row for part in parts for row in reader.feed(part)]
     assert got == [{"acc": 1.0}, {"acc": 2.0}, {"acc": 3.0}, {"acc.x": 4.0}, {"acc": 5.0}]
     assert (reader.torn, reader.lost) == ('{"acc": 6', 1)
+
+
+def test_two_columns_of_a_table_with_the_name_of_a_metric_are_noted():
+    for header, twice in [("epoch,loss,acc,loss", None), ("epoch,acc,acc", ("acc", "epoch,acc,acc"))]:
+        reader = Csv({"acc"})
+        rows_of(reader, [f"{header}\n1,2,3,4\n".encode()])
+        assert reader.twice == twice
 
 
 def test_a_comma_at_the_end_of_each_row_of_a_table_is_no_cell():
@@ -636,6 +644,13 @@ def test_a_resumed_program_that_counts_from_1_and_first_evaluates_at_a_later_epo
 def test_another_value_where_a_program_continues_is_pointed_out(value, differs):
     curve, got = resumed([(5.0, 5, value), (6.0, 6, 0.6)], {1: 0.1, 5: 0.5})
     assert (curve.differs, got) == (differs, [(6.0, 0.6)])
+
+
+def test_a_resumed_program_that_evaluates_first_continues_also_if_the_start_of_its_log_was_renamed():
+    earlier = [(float(n), n / 10, 10.0) for n in range(1, 6)]
+    curve = Curve(Metrics(csv="x", position="epoch"), ACC, 5.0, earlier, began=5.0)
+    got = [report for row in ({"epoch": 5.0, "acc": 0.55}, {"epoch": 6.0, "acc": 0.6}) for report in curve.add(row)]
+    assert (got, curve.differs, curve.again) == ([(6.0, {"acc": 0.6})], 0.55, False)
 
 
 @pytest.mark.parametrize(("second", "repeated"), [((0.1, 0.2, 0.3), None), ((0.1, 0.25, 0.3), 2.0)])
