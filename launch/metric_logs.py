@@ -564,8 +564,9 @@ def _by_age(paths: Iterable[Path]) -> list[Path]:
     ages = []
     for path in paths:
         with suppress(OSError):
-            ages.append((path.stat().st_mtime_ns, str(path), path))
-    return [path for _, _, path in sorted(ages)]
+            parts = re.split(r"(\d+)", str(path))  # epoch_9 comes before epoch_10, also where the clock is coarse
+            ages.append((path.stat().st_mtime_ns, parts[::2], [*map(int, parts[1::2])], path))
+    return [path for *_, path in sorted(ages)]
 
 
 # From rows to reports
@@ -617,6 +618,7 @@ class Curve:
         self._latest: Row = {}  # its metrics; further ones that come before the report enter it
         self._values: dict[float, float] = {}  # of the goal, by the positions that were returned
         self.again = False  # the training started from its start, although it should continue
+        self.late: tuple[float, float] | None = None  # a position whose goal came after that of a later one
         self.repeated: float | None = None  # a position with several values of the goal
         self.gap: tuple[float, float] | None = (
             None  # positions without a row between them, although those before had one
@@ -702,6 +704,8 @@ class Curve:
         if position <= self._reached:
             if goal is not None and not equal(goal, self._values.get(position, goal)):
                 self.repeated = position
+            elif goal is not None and position > self._after and position not in self._values:
+                self.late = position, self._reached
             if position == self._reached:
                 self._latest |= {name: row[name] for name in row.keys() - self._latest.keys() - {self._by}}
             return None

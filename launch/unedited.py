@@ -175,6 +175,15 @@ class Unedited(Child):
                 "several values",
             )
             curve.repeated = None
+        if curve.late is not None:
+            late, reached = curve.late
+            trial.hint(
+                f"The log of trial {trial.id} has {trial.goal.metric} of {trial.unit} {numeral(late)} only after that "
+                f"of {trial.unit} {numeral(reached)}, so it does not count. If the program evaluates in parallel, let it "
+                "log in order.",
+                "late value",
+            )
+            curve.late = None
         if (twice := self._log.twice) is not None:
             trial.hint(
                 f"The line {twice[1].strip()[:200]!r} has several values of {twice[0]!r}; the last one counts. "

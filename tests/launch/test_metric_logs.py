@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from haltune.errors import NotSupported
 from haltune.launch.log_formats import Csv, Events, JsonLines, Matched, MlflowMetric, WandbRuns
-from haltune.launch.metric_logs import KINDS, Curve, Followed, MetricLog, Metrics
+from haltune.launch.metric_logs import KINDS, Curve, Followed, MetricLog, Metrics, matching
 from haltune.log.problem import Measures
 
 NUMBERS = st.floats(width=32) | st.integers(-1000, 1000)
@@ -644,6 +644,21 @@ def test_a_resumed_program_that_counts_from_1_and_first_evaluates_at_a_later_epo
 def test_another_value_where_a_program_continues_is_pointed_out(value, differs):
     curve, got = resumed([(5.0, 5, value), (6.0, 6, 0.6)], {1: 0.1, 5: 0.5})
     assert (curve.differs, got) == (differs, [(6.0, 0.6)])
+
+
+@pytest.mark.parametrize(("places", "late"), [((1, 3, 2), (2.0, 3.0)), ((1, 2, 1), None), ((0.5, 1, 2), None)])
+def test_a_value_that_comes_after_that_of_a_later_position_is_noted(places, late):
+    curve = Curve(Metrics(csv="x", position="epoch"), ACC, 0.5)
+    for place in places:
+        curve.add({"epoch": float(place), "acc": 0.5})
+    assert curve.late == late
+
+
+def test_files_of_the_same_time_are_read_by_their_numbers(tmp_path):
+    for n in (10, 9, 1):
+        (tmp_path / f"epoch_{n}.json").write_text("{}")
+        os.utime(tmp_path / f"epoch_{n}.json", ns=(7, 7))
+    assert [path.name for path in matching(tmp_path, "*")] == ["epoch_1.json", "epoch_9.json", "epoch_10.json"]
 
 
 def test_a_resumed_program_that_evaluates_first_continues_also_if_the_start_of_its_log_was_renamed():
