@@ -44,6 +44,7 @@ from .log_formats import (
 KINDS = ("csv", "jsonl", "tensorboard", "mlflow", "wandb", "pattern")
 _STEPS = 50  # whose metrics may still arrive
 _REPEATS = 0.5  # of the time that epochs took: rows that come faster were not trained again
+_ONCE = 0.1  # of the time of one epoch: rows that come within it were written at once
 _NOISE = 0.01  # relative difference between two evaluations of one model that is no reason for a hint
 _EDGE = 256  # bytes at the start and before the end of what was read, which show whether a file was rewritten
 
@@ -215,6 +216,10 @@ class Followed:
         for n, place in enumerate(places, 1):
             rows += self._counted(self._new_bytes(place, whole), ended or n < len(places))
         return rows
+
+    def forget(self) -> None:
+        """Let rows count again if the file is written again, by a program that continues before its end."""
+        self._seen = []
 
     def has(self, column: str) -> bool:
         return any(column in row for row in self._seen)
@@ -405,6 +410,8 @@ class MetricLog:
             self._find()
         # what is appended to an incomplete line of an earlier attempt starts a new one
         earlier = [row for followed in self._files.values() for row in followed.read(whole=True)]
+        for followed in self._files.values():
+            followed.forget()
         self.began = min((row[metrics.by] for row in earlier if metrics.by in row), default=None)  # its first position
 
     def read(self, whole: bool = False, cut: bool = False) -> list[Row]:
@@ -586,12 +593,13 @@ class Curve:
         began: The first number in the position's column that an earlier attempt logged. A program whose rows start
             later continues, even if its first value repeats an earlier one: it evaluates before it trains.
         now: A monotonic clock, seconds. The program starts now.
+        wrote: Return whether the program has written the checkpoint of a position again; None if that is unknown.
     """
 
     def __init__(
         self, metrics: Metrics, measures: Measures, after: float = 0.0,
         earlier: Sequence[tuple[float, float, float]] = (), known: Iterable[str] = (), began: float | None = None,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.monotonic, wrote: Callable[[float], bool | None] = lambda position: None,
     ) -> None:  # fmt: skip
         self._metrics, self._by = metrics, metrics.by
         self._shift = 1.0 - (1.0 if metrics.first is None else metrics.first)
@@ -600,7 +608,8 @@ class Curve:
         self._after, self._earlier = after, {position: value for position, value, _ in earlier}
         self._origin = min(self._earlier, default=math.inf)
         self._took = dict(zip(self._earlier, itertools.accumulate(seconds for *_, seconds in earlier), strict=True))
-        self._now, self._since = now, now()
+        self._now, self._since, self._wrote = now, now(), wrote
+        self._slow = False  # the first row came late enough for another training of its epoch
         self._held: list[tuple[float, Row]] | None = None  # reports that train again, or only repeat the log
         # of a log that was renamed the first rows may be gone
         self._began = min(self._origin, math.inf if began is None else began + self._shift)
@@ -651,17 +660,21 @@ class Curve:
         return [report] if self._held is None else self._released(report)
 
     def _released(self, report: tuple[float, Row]) -> list[tuple[float, Row]]:
-        """Return the reports that count, once times and values show whether the program trains again."""
-        assert self._held is not None
-        self._held.append(report)
-        (position, metrics), first = report, len(self._held) == 1
-        if first and position < self._after:  # the next rows show how fast they come
-            self._since = self._now()
+        """Return the reports that count, once checkpoints, times or values show whether the program trains again."""
+        (position, metrics), now, took = report, self._now(), self._took[self._origin]
+        if not self._held:
+            self._slow, self._since, self._held = now - self._since > _REPEATS * took, now, [report]
             return []
-        last = max((place for place in self._took if place <= position), default=self._origin)
-        took = self._took[last] - (0.0 if first else self._took[self._origin])
+        self._held.append(report)
+        wrote, between = self._wrote(self._origin), now - self._since
         self.again = not equal(metrics[self._goal], self._earlier.get(position, metrics[self._goal]))
-        self.again |= self._now() - self._since > _REPEATS * took
+        if wrote is not None:
+            self.again |= wrote
+        elif self._after > self._origin:
+            last = max(place for place in self._took if place <= position)
+            self.again |= between > _REPEATS * (self._took[last] - took)
+        else:  # the start of the program took a part of the only time
+            self.again |= self._slow and between > _ONCE * took
         if not self.again and position < self._after:
             return []
         held, self._held = self._held, None

@@ -92,7 +92,10 @@ class Unedited(Child):
                 lambda path: limits.writes(self.session, path),
             )  # fmt: skip
         self._log = MetricLog(self._metrics, (measures.first, *measures.others), start.folder, log)
-        self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began)
+        self._curve = Curve(
+            self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began,
+            wrote=lambda position: None if self._checkpoints is None else self._checkpoints.wrote(position),
+        )  # fmt: skip
         self._knows_length = program.gives_length(self._study.problem)
         self._lost = self._log.losses  # at the last report
         self._first: float | None = None  # position of a new trial's only report so far
@@ -179,8 +182,8 @@ class Unedited(Child):
             late, reached = curve.late
             trial.hint(
                 f"The log of trial {trial.id} has {trial.goal.metric} of {trial.unit} {numeral(late)} only after that "
-                f"of {trial.unit} {numeral(reached)}, so it does not count. If the program evaluates in parallel, let it "
-                "log in order.",
+                f"of {trial.unit} {numeral(reached)}, so it does not count. If the program evaluates in parallel, let "
+                "it log in order.",
                 "late value",
             )
             curve.late = None

@@ -597,19 +597,19 @@ def test_a_program_that_evaluates_before_it_continues_does_not_start_again(tmp_p
     metrics = Metrics(jsonl="log.jsonl", position="epoch", first=1)
     write([(0.0, 0.1)] * (not again) + [(0.5, None), (1.0, 0.5)])
     log = MetricLog(metrics, ["acc"], tmp_path, tmp_path / "out")
-    seconds = iter((0.0, 9.0)).__next__
+    seconds = iter((0.0, 9.0, 18.0)).__next__
     curve = Curve(metrics, ACC, 1.0, [(1.0, 0.5, 9.0)], began=log.began, now=seconds)
     write([*rows, (2.0, 0.7)])
     got = [(place, row["acc"]) for row in log.read() for place, row in curve.add(row)]
     assert (got, curve.again) == ([(1.0, 0.5)] * again + [(2.0, 0.7)], again)
 
 
-def resumed(rows, values, seconds=10.0):
+def resumed(rows, values, seconds=10.0, **options):
     """Return the curve of a program that resumes, with its reports of rows: (seconds since its start, epoch, acc)."""
     clock = [0.0]
     earlier = [(float(epoch), acc, seconds) for epoch, acc in values.items()]
     metrics = Metrics(csv="x", position="epoch")
-    curve = Curve(metrics, ACC, earlier[-1][0], earlier, began=1.0, now=lambda: clock[0])
+    curve = Curve(metrics, ACC, earlier[-1][0], earlier, began=1.0, now=lambda: clock[0], **options)
     got = []
     for clock[0], epoch, acc in rows:
         got += curve.add({"epoch": float(epoch), "loss": 0.5} | ({} if acc is None else {"acc": acc}))
@@ -625,6 +625,26 @@ def test_a_program_that_repeats_its_log_when_it_resumes_does_not_train_again():
 def test_a_program_that_repeats_its_only_epoch_when_it_resumes_does_not_train_again():
     curve, got = resumed([(1.0, 1, 0.1), (11.0, 2, 0.2)], {1: 0.1})
     assert (got, curve.again) == ([(2.0, 0.2)], False)
+
+
+@pytest.mark.parametrize(
+    ("wrote", "first", "again"), [(False, 9, False), (True, 9, True), (None, 9, True), (None, 19, False)]
+)
+def test_a_repeated_first_row_of_a_program_that_starts_slowly_is_judged_by_its_checkpoint(wrote, first, again):
+    """A program may print the state that it loads. It may also write its whole log together with its next row."""
+    curve, got = resumed([(first, 1, 0.1), (19, 2, 0.2)], {1: 0.1}, wrote=lambda position: wrote)
+    assert (got, curve.again) == ([(1.0, 0.1)] * again + [(2.0, 0.2)], again)
+
+
+def test_a_program_that_continues_before_the_end_of_its_log_and_writes_it_again_loses_no_row(tmp_path):
+    path, rows = tmp_path / "history.json", [{"epoch": float(n), "acc": n / 10} for n in (1, 2, 3)]
+    path.write_text(json.dumps(rows))  # it was ended after epoch 3, and paused at 1
+    log, got = MetricLog(Metrics(jsonl="history.json", position="epoch"), ["acc"], tmp_path, tmp_path / "out"), []
+    for count in (2, 3):
+        path.write_text(json.dumps(rows[:count]))
+        os.utime(path, ns=(count, count))  # also where the clock of files is coarse
+        got += log.read()
+    assert got == rows
 
 
 @pytest.mark.parametrize("second", [0.2, 0.21])
