@@ -609,7 +609,7 @@ class Curve:
         self._origin = min(self._earlier, default=math.inf)
         self._took = dict(zip(self._earlier, itertools.accumulate(seconds for *_, seconds in earlier), strict=True))
         self._now, self._since, self._wrote = now, now(), wrote
-        self._slow = False  # the first row came late enough for another training of its epoch
+        self._came = 0.0  # seconds from the start to the first row that may be repeated
         self._held: list[tuple[float, Row]] | None = None  # reports that train again, or only repeat the log
         # of a log that was renamed the first rows may be gone
         self._began = min(self._origin, math.inf if began is None else began + self._shift)
@@ -663,7 +663,7 @@ class Curve:
         """Return the reports that count, once checkpoints, times or values show whether the program trains again."""
         (position, metrics), now, took = report, self._now(), self._took[self._origin]
         if not self._held:
-            self._slow, self._since, self._held = now - self._since > _REPEATS * took, now, [report]
+            self._came, self._since, self._held = now - self._since, now, [report]
             return []
         self._held.append(report)
         wrote, between = self._wrote(self._origin), now - self._since
@@ -673,8 +673,8 @@ class Curve:
         elif self._after > self._origin:
             last = max(place for place in self._took if place <= position)
             self.again |= between > _REPEATS * (self._took[last] - took)
-        else:  # the start of the program took a part of the only time
-            self.again |= self._slow and between > _ONCE * took
+        else:  # of the only time, the start of the program took a part, and an epoch takes about as long as this one
+            self.again |= between > _ONCE * took and self._came > max(_REPEATS * took, took - between / 2)
         if not self.again and position < self._after:
             return []
         held, self._held = self._held, None

@@ -628,11 +628,12 @@ def test_a_program_that_repeats_its_only_epoch_when_it_resumes_does_not_train_ag
 
 
 @pytest.mark.parametrize(
-    ("wrote", "first", "again"), [(False, 9, False), (True, 9, True), (None, 9, True), (None, 19, False)]
+    ("wrote", "first", "second", "again"),
+    [(False, 9, 13, False), (True, 9, 13, True), (None, 9, 13, True), (None, 6, 10, False), (None, 19, 19, False)],
 )
-def test_a_repeated_first_row_of_a_program_that_starts_slowly_is_judged_by_its_checkpoint(wrote, first, again):
+def test_a_first_row_that_a_program_repeats_is_judged_by_its_checkpoint_or_its_time(wrote, first, second, again):
     """A program may print the state that it loads. It may also write its whole log together with its next row."""
-    curve, got = resumed([(first, 1, 0.1), (19, 2, 0.2)], {1: 0.1}, wrote=lambda position: wrote)
+    curve, got = resumed([(first, 1, 0.1), (second, 2, 0.2)], {1: 0.1}, wrote=lambda position: wrote)
     assert (got, curve.again) == ([(1.0, 0.1)] * again + [(2.0, 0.2)], again)
 
 
