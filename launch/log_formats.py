@@ -44,6 +44,8 @@ class Lines(Reader):
         self._metrics = set(metrics)
         self.texts = dict[str, Any]()  # by column, the last cell that was no number; "" if there was none
         self.kinds = dict[str, set[str]]()  # by column, its different texts, MANY at most
+        self.torn, self.lost = "", 0  # the last line that seems to be a part of a row, and their number
+        self.twice: tuple[str, str] | None = None  # a metric with two values in one line, and the line
         self.reset()
 
     def reset(self) -> None:
@@ -70,6 +72,9 @@ class Lines(Reader):
     def row(self, line: str) -> Row:
         """Return the numbers of a line; none for a line that is no row."""
         raise NotImplementedError
+
+    def _tear(self, line: str) -> None:
+        self.torn, self.lost = line.strip()[:200], self.lost + 1
 
     def numbers(self, cells: Iterable[tuple[str, Any]]) -> Row:
         """Return the cells of a line that are numbers, and keep the other ones for messages."""
@@ -136,6 +141,8 @@ class Csv(Lines):
             cells = _cells(text, mark)
             if self._is_header(cells, mark):
                 self._header, self._delimiter = cells, mark
+                doubled = [name for name in self._metrics if cells.count(name) > 1]
+                self.twice = (doubled[0], line) if doubled else self.twice
                 apart = _long(cells) if self._metrics.isdisjoint(cells) else None  # they name no metric
                 self.texts |= dict.fromkeys((name for name in cells if name and name not in (apart or ())), "")
                 return {}
@@ -144,7 +151,10 @@ class Csv(Lines):
             if not _has_number(cells):
                 self.texts |= dict.fromkeys(filter(None, cells), "")
             return {}
+        if not any(cells[len(self._header) :]):  # each row may end with a comma
+            cells = cells[: len(self._header)]
         if len(cells) != len(self._header):  # a killed program left a part of a line
+            self._tear(line)
             return {}
         return self.numbers((name, cell) for name, cell in zip(self._header, cells, strict=True) if name)
 
@@ -187,6 +197,7 @@ class JsonLines(Lines):
 
     def __init__(self, names: Iterable[str] = (), by: str | None = None) -> None:
         self._by = by
+        self.inner = dict[str, list[str]]()  # columns of objects in a list within an object, by its name
         super().__init__({*names} - {by})
 
     def reset(self) -> None:
@@ -198,9 +209,11 @@ class JsonLines(Lines):
         # an object is complete without the end of its line, which json.dump does not write
         rest = self._rest.rstrip()
         complete = rest in (b"}", b"]") if self._begun else rest.endswith((b"}", b"]"))
-        if data and complete and (last := self._rows(self._rest)):
-            self._rest = b""
-            rows += last
+        torn = self.torn, self.lost
+        if data and complete:
+            last = self._rows(self._rest)
+            rows, self._rest = [*rows, *last], b"" if last else self._rest
+        self.torn, self.lost = torn  # the rest may still come
         return rows
 
     def end(self) -> Iterable[Row]:
@@ -216,11 +229,10 @@ class JsonLines(Lines):
         if line.rstrip() in ("{", "["):
             self._begun = [line]
             return ()
-        try:
-            found = json.loads("\n".join((*begun, line)) if line.rstrip() in ("}", "]") else line)
-        except (ValueError, RecursionError):
-            return ()
-        return [self.numbers(_flat(one)) for one in self._objects(found)]
+        found = _decoded("\n".join((*begun, line)) if line.rstrip() in ("}", "]") else line)
+        if not found and line.lstrip().startswith("{"):
+            self._tear(line)
+        return [self.numbers(_flat(row)) for one in found for row in self._objects(one)]
 
     def _objects(self, found: Any) -> list[dict[str, Any]]:
         """Return the objects that are rows: of a list, or of one in an object without these metrics (log_history).
@@ -231,14 +243,33 @@ class JsonLines(Lines):
             return [one for one in found if isinstance(one, dict)]
         if not isinstance(found, dict):
             return []
-        inner = [one for of in found.values() if isinstance(of, list) for one in of if isinstance(one, dict)]
-        placed = [one for one in inner if self._by in self._columns(one)]
+        lists = {
+            name: [one for one in of if isinstance(one, dict)] for name, of in found.items() if isinstance(of, list)
+        }
+        self.inner |= {name: sorted(set().union(*map(self._columns, of))) for name, of in lists.items() if of}
+        placed = [one for of in lists.values() for one in of if self._by in self._columns(one)]
         if not any(self._metrics & self._columns(one) for one in placed) or self._metrics & self._columns(found):
             return [found]
         return placed
 
     def _columns(self, table: dict[str, Any]) -> set[str]:
         return {name for name, _ in self._wide([*_flat(table)])}
+
+
+def _decoded(text: str) -> list[Any]:
+    """Return the objects of a text, one or several without a line's end between them; none if it has another part."""
+    found, place, text = list[Any](), 0, text.strip().removesuffix(",")  # in a list that is not complete
+    try:
+        while place < len(text):
+            one, place = _DECODER.raw_decode(text, place)
+            found.append(one)
+            place = _SPACE.match(text, place).end()  # type: ignore[union-attr]
+    except (ValueError, RecursionError):
+        return []
+    return found
+
+
+_DECODER, _SPACE = json.JSONDecoder(), re.compile(r"\s*")
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -266,7 +297,6 @@ class Matched(Lines):
 
     def __init__(self, patterns: Sequence[re.Pattern[str]], by: str | None = None) -> None:
         self._patterns, self._by = patterns, by
-        self.twice: tuple[str, str] | None = None  # a group with two values in one line, and the line
         self.last = ""  # the last line with a number
         super().__init__()
 

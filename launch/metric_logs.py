@@ -44,6 +44,7 @@ from .log_formats import (
 KINDS = ("csv", "jsonl", "tensorboard", "mlflow", "wandb", "pattern")
 _STEPS = 50  # whose metrics may still arrive
 _REPEATS = 0.5  # of the time that epochs took: rows that come faster were not trained again
+_ONCE = 0.1  # of the time of one epoch: rows that come within it were written at once
 _NOISE = 0.01  # relative difference between two evaluations of one model that is no reason for a hint
 _EDGE = 256  # bytes at the start and before the end of what was read, which show whether a file was rewritten
 
@@ -181,44 +182,52 @@ def in_folder(name: str, path: str | None) -> None:
 
 
 class Followed:
-    """The rows of one file, as it grows. If the program renames it, its last rows come before those of the next one."""
+    """The rows of one file, as it grows. If the program renames it, its last rows come before those of the next one.
 
-    def __init__(self, path: Path, reader: Reader) -> None:
-        self._path, self.reader, self._offset = path, reader, 0
-        # inode, size and time of the last change, as it was read last; empty: never; (0,): that file is gone
-        self._as_read: tuple[int, ...] = ()
+    Files that had this path between two looks are found next to it by their inode, or by a name such as log.csv.1.
+    all: those of the trial, which read no file twice. older: files of an earlier attempt, (inode, time of the last
+    change).
+    """
+
+    def __init__(
+        self, path: Path, reader: Reader, all: Iterable[Followed] = (), older: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        self._path, self.reader, self._all, self._offset = path, reader, all, 0
+        self._as_read: tuple[int, ...] = ()  # inode, size and time of the last change, as it was read last
         self._head = self._tail = b""
         self._renamed = dict[int, bytes]()  # the first bytes of files that had this path before, by inode
+        self._empty = set[int]()  # inodes of files that had this path, and no bytes yet
+        name, stem, ending = map(re.escape, (path.name, path.stem, path.suffix))
+        self._rotated = re.compile(rf"{name}[._-]?(?:[\d._:T-]*\d|old|bak|~)|{stem}\.[\d._-]*\d{ending}")
+        self._names = set[str]()  # of files that were renamed, without their numbers
+        # if the file has bytes already, those next to it need not be earlier ones: ranks may write log.1 and log.2
+        others = self._next_to() if (stat := _stat(path)) is not None and stat.st_size else ()
+        self._older = {*older, *((inode, _changed(place)) for place, inode in others)}
         self._seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
+        self.replaced = 0  # how often a file at this path did not start with the rows of the one before
 
     def read(self, whole: bool = False, cut: bool = False) -> list[Row]:
         """Return the new rows.
 
         whole: the program has ended, so a last line without an end is complete. cut: unless it was killed.
         """
-        ended, rows = whole and not cut, list[Row]()
-        if (place := self._new_place()) is not None:
-            follows = _has_bytes(self._path)  # until then the program may write on to the renamed file
-            rows = self._counted(self._new_bytes(place, whole), ended or follows)
-            if not follows:
-                return rows
-            self._renamed[self._as_read[0]] = self._head
-        return rows + self._counted(self._new_bytes(self._path, whole), ended)
+        places, ended, rows = self._places(), whole and not cut, list[Row]()
+        for n, place in enumerate(places, 1):
+            rows += self._counted(self._new_bytes(place, whole), ended or n < len(places))
+        return rows
+
+    def forget(self) -> None:
+        """Let rows count again if the file is written again, by a program that continues before its end."""
+        self._seen = []
 
     def has(self, column: str) -> bool:
         return any(column in row for row in self._seen)
 
     def had(self, path: Path, inode: int) -> bool:
-        """Return whether a file in the same folder was read before the program renamed it to this path.
-
-        Raises OSError if it is away.
-        """
+        """Return whether a file in the same folder was read before the program renamed it to this path."""
         head = self._head if self._as_read[:1] == (inode,) else self._renamed.get(inode)
-        if not head or path.parent != self._path.parent:
-            return False
-        with path.open("rb") as file:
-            return file.read(len(head)) == head
+        return bool(head) and path.parent == self._path.parent and _head(path).startswith(head or b"")
 
     def _counted(self, data: bytes, ended: bool) -> list[Row]:
         """Return the rows of further bytes, without those that the file had before it was rewritten."""
@@ -228,28 +237,53 @@ class Followed:
             if self._repeats:
                 if _same(self._repeats.pop(), row):
                     continue
-                self._repeats = []
+                self._repeats, self.replaced = [], self.replaced + 1
             rows.append(row)
         return rows
 
-    def _new_place(self) -> Path | None:
-        """Return the path of the file that was read last, if the program has renamed it within its folder."""
-        if not self._as_read or not self._offset or self._as_read == (0,):  # nothing was read, or it is gone
-            return None
-        with suppress(OSError):
-            if self._path.stat().st_ino == self._as_read[0]:
-                return None
-            with self._path.open("rb") as file:
-                if self._is_continued(file, os.fstat(file.fileno())):  # it was written again
-                    return None
+    def _places(self) -> list[Path]:
+        """Return where new rows are, the oldest first: in files that had this path, and in the one that has it.
+
+        Until the latter has bytes, the program may write on to the renamed file.
+        """
+        stat = _stat(self._path)
+        if stat is None and not self._as_read:
+            return [self._path]
+        if stat is not None and stat.st_size and (not self._as_read or self._continues(self._path, stat)):
+            return [self._path]
+        near = sorted(self._next_to(), reverse=True)  # log.2 is older than log.1
+        places = [
+            place for place, inode in near
+            if self._offset and inode == self._as_read[0] and (now := _stat(place)) and self._continues(place, now)
+        ]  # fmt: skip
+        self._names |= {_unnumbered(place) for place in places if _unnumbered(place) != place.name}
+        newest = math.inf if stat is None or not stat.st_size else stat.st_mtime_ns
+        passed = [place for place, inode in near if place not in places and self._had_path(place, inode)]
+        places += sorted((place for place in passed if _changed(place) <= newest), key=_changed)
+        if stat is None or not stat.st_size:
+            self._empty |= set() if stat is None else {stat.st_ino}
+            return places or [self._path]
+        return places if self._is_taken(self._path, stat.st_ino) else [*places, self._path]
+
+    def _next_to(self) -> Iterator[tuple[Path, int]]:
+        """Yield the files with the name of this one in theirs, and the one that was read last, with their inodes."""
         with suppress(OSError), os.scandir(self._path.parent) as entries:
             for entry in entries:
-                if entry.inode() == self._as_read[0] and entry.is_file(follow_symlinks=False):
-                    with open(entry.path, "rb") as file:
-                        if self._is_continued(file, os.fstat(file.fileno())):
-                            return Path(entry.path)
-        self._as_read = (0,)
-        return None
+                inode, name = entry.inode(), entry.name
+                near = name != self._path.name and (self._path.stem in name or inode in self._as_read[:1])
+                if near and entry.is_file(follow_symlinks=False):
+                    yield Path(entry.path), inode
+
+    def _had_path(self, place: Path, inode: int) -> bool:
+        """Return whether a file had this path between two looks, so that it was not read."""
+        known = inode in self._empty or self._rotated.fullmatch(place.name) or _unnumbered(place) in self._names
+        if not known or (inode, _changed(place)) in self._older or self._is_taken(place, inode):
+            return False
+        head, read = _head(place), self._renamed.get(inode)
+        return head != b"" and (read is None or not head.startswith(read))
+
+    def _is_taken(self, place: Path, inode: int) -> bool:
+        return any(one.had(place, inode) for one in self._all if one is not self)
 
     def _new_bytes(self, path: Path, surely: bool) -> bytes:
         try:
@@ -257,13 +291,15 @@ class Followed:
                 return b""
             with path.open("rb") as file:
                 found = os.fstat(file.fileno())
-                if self._as_read and (found.st_ino != self._as_read[0] or not self._is_continued(file, found)):
+                if self._as_read and not self._continues(path, found):
                     self._start_again()
-                self._as_read = _as_read(found)
                 file.seek(self._offset)
                 data = file.read()
+                self._as_read = _as_read(found)
         except OSError:  # it does not exist yet, or no longer
             return b""
+        if not found.st_size:
+            self._empty.add(found.st_ino)
         self._offset += len(data)
         self._head += data[: _EDGE - len(self._head)]
         self._tail = (self._tail + data)[-_EDGE:]
@@ -271,24 +307,44 @@ class Followed:
 
     def _start_again(self) -> None:
         self.reader.reset()
+        if self._head:
+            self._renamed[self._as_read[0]] = self._head
         self._offset, self._head, self._tail = 0, b"", b""
         # the file may be written for a second time before it repeats all rows
         self._repeats, self._seen = [*self._repeats, *self._seen[::-1]], []
 
-    def _is_continued(self, file: Any, found: os.stat_result) -> bool:
-        if found.st_size < self._offset:
+    def _continues(self, path: Path, stat: os.stat_result) -> bool:
+        """Return whether a file is the one that was read last, and has not been written again."""
+        if _as_read(stat) == self._as_read:
+            return True
+        if stat.st_ino != self._as_read[0] or stat.st_size < self._offset:
             return False
-        file.seek(0)
-        if file.read(len(self._head)) != self._head:
-            return False
-        file.seek(self._offset - len(self._tail))
-        return bool(file.read(len(self._tail)) == self._tail)
+        with suppress(OSError), path.open("rb") as file:
+            if file.read(len(self._head)) == self._head:
+                file.seek(self._offset - len(self._tail))
+                return file.read(len(self._tail)) == self._tail
+        return False
 
 
-def _has_bytes(path: Path) -> bool:
-    with suppress(OSError):
-        return path.stat().st_size > 0
-    return False
+def _head(path: Path) -> bytes:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(_EDGE)
+    return b""
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    with suppress(OSError):  # it does not exist yet, or no longer
+        return path.stat()
+    return None
+
+
+def _changed(path: Path) -> int:
+    stat = _stat(path)
+    return 0 if stat is None else stat.st_mtime_ns
+
+
+def _unnumbered(path: Path) -> str:
+    return re.sub(r"\d+", "#", path.name)
 
 
 def _as_read(stat: os.stat_result) -> tuple[int, ...]:
@@ -346,6 +402,7 @@ class MetricLog:
         self.columns = dict[str, None]()  # seen so far
         self._merges = metrics.kind in ("tensorboard", "mlflow") and metrics.by != "step"
         self._steps: dict[float, Row] = {}
+        self._older = [(stat.st_ino, stat.st_mtime_ns) for path in files_in(self._folder) if (stat := _stat(path))]
         self._next_look = 0.0  # for new files, by now()
         if metrics.path is None:
             self._files[output] = Followed(output, Matched(metrics.patterns, metrics.by))
@@ -353,15 +410,19 @@ class MetricLog:
             self._find()
         # what is appended to an incomplete line of an earlier attempt starts a new one
         earlier = [row for followed in self._files.values() for row in followed.read(whole=True)]
+        for followed in self._files.values():
+            followed.forget()
         self.began = min((row[metrics.by] for row in earlier if metrics.by in row), default=None)  # its first position
 
     def read(self, whole: bool = False, cut: bool = False) -> list[Row]:
         """Return the new rows of all files. whole: the program has ended; cut: it was killed, perhaps within a row."""
+        rows = [row for followed in [*self._files.values()] for row in followed.read(whole, cut)]
         began = self._now()
         if self._metrics.path is not None and (whole or began >= self._next_look):
+            known = len(self._files)
             self._find()
             self._next_look = began + 20.0 * (self._now() - began)  # looks take 5% of the time at most
-        rows = [row for followed in self._files.values() for row in followed.read(whole, cut)]
+            rows += [row for followed in [*self._files.values()][known:] for row in followed.read(whole, cut)]
         for row in rows:
             self.columns |= dict.fromkeys(row)
         return [merged for row in rows if (merged := self._of_step(row))] if self._merges else rows
@@ -388,6 +449,14 @@ class MetricLog:
                 found |= followed.reader.texts
         return found
 
+    @property
+    def curve_within(self) -> tuple[str, list[str]] | None:
+        """A list of objects with a position within an object of JSON, such as log_history, and their columns."""
+        by = {self._metrics.by} if self._metrics.by else {"epoch", "step", "iteration"}
+        readers = [followed.reader for followed in self._files.values()]
+        lists = [item for one in readers if isinstance(one, JsonLines) for item in one.inner.items()]
+        return next(((name, columns) for name, columns in lists if by.intersection(columns)), None)
+
     def kinds(self, name: str) -> dict[str, list[str]]:
         """Return a few texts in which rows of files with the column `name` differ, such as train and val, by column."""
         found = dict[str, set[str]]()
@@ -401,9 +470,25 @@ class MetricLog:
 
     @property
     def twice(self) -> tuple[str, str] | None:
-        """A group of the pattern that has two values in one line, and the line."""
+        """A metric that has two values in one line, and the line."""
         readers = [followed.reader for followed in self._files.values()]
-        return next((one.twice for one in readers if isinstance(one, Matched) and one.twice), None)
+        return next((one.twice for one in readers if isinstance(one, Lines) and one.twice), None)
+
+    @property
+    def losses(self) -> int:
+        """How often a row may have been lost: a file was replaced by another one, or a line was torn."""
+        return sum(one.replaced + getattr(one.reader, "lost", 0) for one in self._files.values())
+
+    @property
+    def replaced(self) -> list[str]:
+        """The files that were replaced, by their paths in the trial's folder."""
+        return [os.path.relpath(path, self._folder) for path, followed in self._files.items() if followed.replaced]
+
+    @property
+    def torn(self) -> str:
+        """The last line that seems to be a part of a row."""
+        readers = [followed.reader for followed in self._files.values()]
+        return next((one.torn for one in readers if isinstance(one, Lines) and one.torn), "")
 
     @property
     def last_line(self) -> str:
@@ -438,10 +523,9 @@ class MetricLog:
             if file in self._files or not file.is_file():
                 continue
             with suppress(OSError):  # it is away now
-                inode = file.stat().st_ino
-                before = any(followed.had(file, inode) for followed in self._files.values())  # log.csv.1, perhaps
-                if not before:
-                    self._files[file] = Followed(file, self._reader(found))
+                inode, all = file.stat().st_ino, self._files.values()
+                if not any(followed.had(file, inode) for followed in all):  # log.csv.1, perhaps
+                    self._files[file] = Followed(file, self._reader(found), all, self._older)
 
     def _reader(self, path: Path) -> Reader:
         kind = self._metrics.kind
@@ -487,8 +571,9 @@ def _by_age(paths: Iterable[Path]) -> list[Path]:
     ages = []
     for path in paths:
         with suppress(OSError):
-            ages.append((path.stat().st_mtime_ns, str(path), path))
-    return [path for _, _, path in sorted(ages)]
+            parts = re.split(r"(\d+)", str(path))  # epoch_9 comes before epoch_10, also where the clock is coarse
+            ages.append((path.stat().st_mtime_ns, parts[::2], [*map(int, parts[1::2])], path))
+    return [path for *_, path in sorted(ages)]
 
 
 # From rows to reports
@@ -508,12 +593,13 @@ class Curve:
         began: The first number in the position's column that an earlier attempt logged. A program whose rows start
             later continues, even if its first value repeats an earlier one: it evaluates before it trains.
         now: A monotonic clock, seconds. The program starts now.
+        wrote: Return whether the program has written the checkpoint of a position again; None if that is unknown.
     """
 
     def __init__(
         self, metrics: Metrics, measures: Measures, after: float = 0.0,
         earlier: Sequence[tuple[float, float, float]] = (), known: Iterable[str] = (), began: float | None = None,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.monotonic, wrote: Callable[[float], bool | None] = lambda position: None,
     ) -> None:  # fmt: skip
         self._metrics, self._by = metrics, metrics.by
         self._shift = 1.0 - (1.0 if metrics.first is None else metrics.first)
@@ -522,9 +608,11 @@ class Curve:
         self._after, self._earlier = after, {position: value for position, value, _ in earlier}
         self._origin = min(self._earlier, default=math.inf)
         self._took = dict(zip(self._earlier, itertools.accumulate(seconds for *_, seconds in earlier), strict=True))
-        self._now, self._since = now, now()
+        self._now, self._since, self._wrote = now, now(), wrote
+        self._came = 0.0  # seconds from the start to the first row that may be repeated
         self._held: list[tuple[float, Row]] | None = None  # reports that train again, or only repeat the log
-        self._began = math.inf if began is None else began + self._shift
+        # of a log that was renamed the first rows may be gone
+        self._began = min(self._origin, math.inf if began is None else began + self._shift)
         self._start: float | None = None  # position of the first row
         self._zeroth = set[str]()  # columns of rows at the position 0, without the goal
         self._last: float | None = None  # position of the last row that has one
@@ -534,11 +622,16 @@ class Curve:
         self._has_goal = False  # a row had it
         self._early = False  # and came before the first position
         self._reached = after  # the last position that was returned
-        self._step = 0.0  # the longest distance between two of them; 0: there was one, perhaps before the training
+        # the shortest and the longest distance between two of them; 0: there was one, perhaps before the training
+        self._least, self._step = math.inf, 0.0
         self._latest: Row = {}  # its metrics; further ones that come before the report enter it
         self._values: dict[float, float] = {}  # of the goal, by the positions that were returned
         self.again = False  # the training started from its start, although it should continue
+        self.late: tuple[float, float] | None = None  # a position whose goal came after that of a later one
         self.repeated: float | None = None  # a position with several values of the goal
+        self.gap: tuple[float, float] | None = (
+            None  # positions without a row between them, although those before had one
+        )
         self.differs: float | None = None  # the first value, if it is at `after` again and another one than before
 
     @property
@@ -567,17 +660,21 @@ class Curve:
         return [report] if self._held is None else self._released(report)
 
     def _released(self, report: tuple[float, Row]) -> list[tuple[float, Row]]:
-        """Return the reports that count, once times and values show whether the program trains again."""
-        assert self._held is not None
-        self._held.append(report)
-        (position, metrics), first = report, len(self._held) == 1
-        if first and position < self._after:  # the next rows show how fast they come
-            self._since = self._now()
+        """Return the reports that count, once checkpoints, times or values show whether the program trains again."""
+        (position, metrics), now, took = report, self._now(), self._took[self._origin]
+        if not self._held:
+            self._came, self._since, self._held = now - self._since, now, [report]
             return []
-        last = max((place for place in self._took if place <= position), default=self._origin)
-        took = self._took[last] - (0.0 if first else self._took[self._origin])
+        self._held.append(report)
+        wrote, between = self._wrote(self._origin), now - self._since
         self.again = not equal(metrics[self._goal], self._earlier.get(position, metrics[self._goal]))
-        self.again |= self._now() - self._since > _REPEATS * took
+        if wrote is not None:
+            self.again |= wrote
+        elif self._after > self._origin:
+            last = max(place for place in self._took if place <= position)
+            self.again |= between > _REPEATS * (self._took[last] - took)
+        else:  # of the only time, the start of the program took a part, and an epoch takes about as long as this one
+            self.again |= between > _ONCE * took and self._came > max(_REPEATS * took, took - between / 2)
         if not self.again and position < self._after:
             return []
         held, self._held = self._held, None
@@ -620,6 +717,8 @@ class Curve:
         if position <= self._reached:
             if goal is not None and not equal(goal, self._values.get(position, goal)):
                 self.repeated = position
+            elif goal is not None and position > self._after and position not in self._values:
+                self.late = position, self._reached
             if position == self._reached:
                 self._latest |= {name: row[name] for name in row.keys() - self._latest.keys() - {self._by}}
             return None
@@ -631,7 +730,10 @@ class Curve:
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
         if self._latest:
-            self._step = max(self._step, position - self._reached)
+            step, silent = position - self._reached, min(self._pending) == position
+            if silent and 0.0 < self._step <= 1.01 * self._least and step > 1.9 * self._step:
+                self.gap = self._reached, position
+            self._least, self._step = min(self._least, step), max(self._step, step)
         self._reached, self._latest = position, metrics
         self._values[position] = metrics[self._goal]
         self._pending = {place: row for place, row in self._pending.items() if place > position}

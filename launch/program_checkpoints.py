@@ -123,6 +123,12 @@ class ProgramCheckpoints:
                 return path
         return None
 
+    def wrote(self, position: float) -> bool | None:
+        """Return whether this attempt has written the checkpoint of a position that was there; None without one."""
+        self.look(at_once=True)
+        there = [path for path in self._old if self._position(path) == position and path.exists()]
+        return bool(self._of(position)) if there else None
+
     def comes(self, position: float) -> bool:
         """Return whether there is a checkpoint of a position that is complete, or being written."""
         return any(self._is_complete(path, STILL) or self._is_young(path) for path in self._of(position))

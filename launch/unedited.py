@@ -52,6 +52,7 @@ class Unedited(Child):
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[bytes] | None = None  # of its folder, until the program has it
         self._writes: IO[bytes] | None = None  # the lock of its output, if metrics are read from that
+        self._replaces = False  # a file of its log was replaced, in any trial
         self._marker = marker
         self._leaves = study.session.replica.leaving = leave_when(marker, study.session.holder)
 
@@ -91,8 +92,13 @@ class Unedited(Child):
                 lambda path: limits.writes(self.session, path),
             )  # fmt: skip
         self._log = MetricLog(self._metrics, (measures.first, *measures.others), start.folder, log)
-        self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began)
+        self._curve = Curve(
+            self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began,
+            wrote=lambda position: None if self._checkpoints is None else self._checkpoints.wrote(position),
+        )  # fmt: skip
         self._knows_length = program.gives_length(self._study.problem)
+        self._lost = self._log.losses  # at the last report
+        self._first: float | None = None  # position of a new trial's only report so far
         self._beyond = 0  # rows beyond a full training
         self._ends = False  # haltune asked it to end
         self._cut = False  # or the signal to the launcher, which came to it, too
@@ -141,8 +147,15 @@ class Unedited(Child):
 
     def _read(self, whole: bool, cut: bool) -> None:
         """Read the new rows, and warn of what is wrong with them."""
-        self._rows += [report for row in self._log.read(whole, cut) for report in self._curve.add(row)]
+        new = [report for row in self._log.read(whole, cut) for report in self._curve.add(row)]
+        self._rows += new
+        self._replaces |= bool(self._log.replaced)
         curve, trial = self._curve, self._trial
+        if curve.gap is not None and self._log.losses > self._lost:
+            trial.hint(self._explain_gap(*curve.gap), "gap")
+        curve.gap = None
+        if new:
+            self._lost = self._log.losses
         if curve.again:
             trial.restart(
                 advice="The program should continue, but starts at its first row again. Check how the command gives it "
@@ -165,10 +178,20 @@ class Unedited(Child):
                 "several values",
             )
             curve.repeated = None
+        if curve.late is not None:
+            late, reached = curve.late
+            trial.hint(
+                f"The log of trial {trial.id} has {trial.goal.metric} of {trial.unit} {numeral(late)} only after that "
+                f"of {trial.unit} {numeral(reached)}, so it does not count. If the program evaluates in parallel, let "
+                "it log in order.",
+                "late value",
+            )
+            curve.late = None
         if (twice := self._log.twice) is not None:
             trial.hint(
-                f"The line {twice[1].strip()[:200]!r} has several values of {twice[0]!r}; the last one counts. Let the "
-                "pattern match the text before the right one, too.",
+                f"The line {twice[1].strip()[:200]!r} has several values of {twice[0]!r}; the last one counts. "
+                + ("Let the" if self._metrics.kind == "pattern" else "If it is not the right one, let a")
+                + " pattern match the text before the right one, too.",
                 "twice",
             )
         if (last := curve.missed) is not None:
@@ -191,6 +214,19 @@ class Unedited(Child):
                 f"{self._columns()}",
                 "no metric",
             )
+
+    def _explain_gap(self, before: float, after: float) -> str:
+        found = (
+            f"The log of trial {self._trial.id} has {self._trial.unit} {numeral(before)}, and then {numeral(after)}. "
+        )
+        if not (replaced := self._log.replaced):
+            return f"{found}A line there is no complete row: {self._log.torn!r}. So its values do not count."
+        key = "file" if self._metrics.kind == "pattern" else self._metrics.kind
+        return (
+            f"{found}{', '.join(replaced)} was renamed or written anew in between, so rows may be lost. Let the "
+            f"program append to one file. If it keeps the earlier ones, name them all under [metrics], such as {key} = "
+            f'"{self._metrics.path}*".'
+        )
 
     def _how_to_choose(self) -> str:
         """Return how to name the right one of several values of a position, in sentences."""
@@ -252,8 +288,11 @@ class Unedited(Child):
         ignores = self._ignores and not ended
         while self._rows and trial.ended is None and not ignores:
             position, metrics = self._rows[0]
-            if not trial.epoch and trial.checkpoint is None:
-                self._look_at_start(position)
+            first, self._first = self._first, None
+            if first is not None:
+                self._look_at_start(first)
+            elif not trial.epoch and trial.checkpoint is None:
+                self._first = position
             trial.decline_pause()  # only where the program has ended before it was carried out
             # a row with others behind it comes too late for a verdict; a StoreError keeps it
             trial.report(metrics, position, share, judge=len(self._rows) == 1 and not self._ignores)
@@ -276,7 +315,7 @@ class Unedited(Child):
             self._end()
 
     def _look_at_start(self, position: float) -> None:
-        """Hint at a program that continues what another trial left, as its first row is later than that of others."""
+        """Hint at the reason why the first row is later than that of others: the program continues another trial."""
         trial, records = self._trial, self._study.history.trials
         started = [(record.epochs[0], record.id) for record in records if len(record.epochs) and record.id != trial.id]
         if trial.unit != "epoch" or not started or position <= min(started)[0]:
@@ -285,9 +324,14 @@ class Unedited(Child):
         if position % 1.0 == epoch % 1.0 == 0.0:  # within an epoch, a row comes after steps, which depend on the batch
             trial.hint(
                 f"Trial {trial.id} is new, but its log starts at epoch {numeral(position)}, and that of trial {other} "
-                f"at {numeral(epoch)}. If the program continues from what it finds, it continues another trial: let it "
-                "save in {folder}, which is new for each trial.",
-                "starts late",
+                f"at {numeral(epoch)}. "
+                + (
+                    "The program renames its log or writes it anew, so rows may be lost: let it append to one file."
+                    if self._replaces
+                    else "If the program continues from what it finds, it continues another trial: let it save in "
+                    "{folder}, which is new for each trial."
+                ),
+                "rows lost" if self._replaces else "starts late",
             )
 
     def _obey(self) -> None:
@@ -428,6 +472,8 @@ class Unedited(Child):
     def _ended(self, code: int) -> Ending:
         trial, found = self._trial, self._checkpoints
         self._input.close()
+        if self._first is not None:
+            self._look_at_start(self._first)
         if self._writes is not None:  # another worker may continue the trial, with the same log
             self._writes.close()
         if trial.ended is not None:
@@ -490,11 +536,13 @@ class Unedited(Child):
                     "error",
                 )
             else:
-                note = ""
+                note = f" Its log has a line that is no complete row: {self._log.torn!r}." if self._log.torn else ""
+                if replaced := self._log.replaced:
+                    note += f" {', '.join(replaced)} was renamed or written anew meanwhile, so rows may be lost."
                 if self._metrics.by is None and (line := self._log.last_line):  # such as a best value
-                    note = f" Each line that matches counts as one {trial.unit}; the last one was {line!r}."
+                    note += f" Each line that matches counts as one {trial.unit}; the last one was {line!r}."
                 elif self._metrics.by and self._metrics.first is None and trial.epoch == trial.horizon - 1:
-                    note = f" If its first {trial.unit} has the number 0, write first = 0 under [metrics]."
+                    note += f" If its first {trial.unit} has the number 0, write first = 0 under [metrics]."
                 trial.hint(
                     f"{ended}. If it does not stop early by itself, give it its length: "
                     f"{{{length_argument(trial.unit)}}}.{note}",
@@ -567,6 +615,9 @@ class Unedited(Child):
                 if not (cell := self._log.texts[name]):
                     return f"{where} has a column {name!r}, but no row with a number there and a cell for each column."
                 return f"In {where}, {name!r} is {reprlib.repr(cell)}, not a number such as 0.95 or 95%."
+        if (within := self._log.curve_within) is not None:
+            how = "Name one of them as the goal" if by in within[1] else "Name one as position under [metrics]"
+            return f"In {where} the list {within[0]!r} has {', '.join(map(repr, within[1]))}. {how}."
         if by is not None and by not in names and missing in names:
             return f"{where} has no {by!r}, the position under [metrics]. It has {listed}."
         if missing in names:

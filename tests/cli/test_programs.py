@@ -909,6 +909,20 @@ def test_a_metric_that_never_comes_is_an_error_that_says_what_is_there(search, s
     assert [name for name in named if name not in said] == []
 
 
+@pytest.mark.parametrize(
+    ("position", "how"), [("epoch", "Name one of them as the goal"), (None, "Name one as position under [metrics]")]
+)
+def test_the_columns_of_a_history_within_an_object_of_json_are_named_and_not_those_of_the_object(search, position, how):
+    """A goal best_metric would have the wrong values."""
+    rows = [{"epoch": 1, "acc" if position else "val_acc": 0.5}]
+    state = json.dumps({"best_metric": 0.5, "epoch": 1, "log_history": rows})
+    lines = "[metrics]\njsonl = 'log.csv'\n" + "position = 'epoch'\n" * (position is not None)
+    code, said = search(STUDY + lines, f"import sys\nopen(sys.argv[6] + '/log.csv', 'w').write({state!r})")
+    assert code == 1
+    assert f"In log.csv the list 'log_history' has {', '.join(map(repr, sorted(rows[0])))}. {how}." in said
+    assert "best_metric" not in said
+
+
 def test_a_pattern_without_a_match_is_told_while_the_program_trains(search, monkeypatch):
     monkeypatch.setattr("haltune.launch.unedited._MUTE", (0.0, 100))
     code, said = search(
@@ -924,7 +938,7 @@ def test_a_pattern_without_a_match_is_told_while_the_program_trains(search, monk
     [
         ("epoch;val_acc\n1;0,5\n", "In log.csv, 'val_acc' is '0,5', not a number such as 0.95"),
         (
-            "epoch,val_acc\n1,0.5,\n",
+            "epoch,val_acc\n1,0.5,3\n",
             "log.csv has a column 'val_acc', but no row with a number there and a cell for each",
         ),
         ("epoch,val_acc\n1/4,0.5\n", "In log.csv, 'epoch' is '1/4'"),
@@ -1009,6 +1023,41 @@ def test_a_program_that_rotates_its_log_loses_no_epoch(search, tmp_path, monkeyp
     code, said = search(STUDY.replace("trials = 2", "trials = 1") + CSV, hook=hook)
     assert code == 0, said
     assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "line", "warning"),
+    [
+        ("a", "", None),  # it evaluates as it likes
+        ("a", '{"epoch": 3, "val_', "epoch 2, and then 5. A line there is no complete row: '{\"epoch\": 3, \"val_'"),
+        ("w", "", 'epoch 2, and then 5. log.jsonl was renamed or written anew in between, so rows may be lost. .*'
+         'jsonl = "log.jsonl[*]"'),
+    ],
+)  # fmt: skip
+def test_a_gap_in_a_log_is_pointed_out_if_rows_may_be_lost(search, tmp_path, monkeypatch, mode, line, warning):
+    add = unedited.Curve.add
+
+    def seen(curve, row):
+        (tmp_path / "seen").write_text(f"{row['epoch']:g}")
+        return add(curve, row)
+
+    monkeypatch.setattr(unedited.Curve, "add", seen)
+    (tmp_path / "seen").touch()
+    program = f"""
+import os, sys, time
+for epoch in (1, 2, 5, 6) if open("seen").read() != "6" else (3, 4, 5, 6):
+    with open(sys.argv[-1] + "/log.jsonl", {mode!r}) as log:
+        if epoch == 5 and {line!r}: print({line!r}, file=log)
+        print('{{"epoch": %d, "val_acc": 0.5}}' % epoch, file=log)
+    while open("seen").read() != str(epoch): time.sleep(0.01)
+"""
+    study = (STUDY + CSV).replace('csv = "log.csv"', 'jsonl = "log.jsonl"').replace("= 4", "= 6", 1)
+    code, said = search(study, program)
+    assert code == 0, said
+    assert [list(t.epochs) for t in trials(tmp_path)] == [[1, 2, 5, 6], [3, 4, 5, 6]]
+    assert ("and then 5" in said, "it continues another trial" in said) == (warning is not None, mode == "a")
+    assert ("at epoch 3, and that of trial 0 at 1. The program renames its log" in said) == (mode == "w")
+    assert warning is None or re.search(warning, said)
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from haltune.errors import NotSupported
 from haltune.launch.log_formats import Csv, Events, JsonLines, Matched, MlflowMetric, WandbRuns
-from haltune.launch.metric_logs import KINDS, Curve, Followed, MetricLog, Metrics
+from haltune.launch.metric_logs import KINDS, Curve, Followed, MetricLog, Metrics, matching
 from haltune.log.problem import Measures
 
 NUMBERS = st.floats(width=32) | st.integers(-1000, 1000)
@@ -240,6 +240,30 @@ def test_objects_of_json_may_have_several_lines_or_be_in_a_list(table, cuts, ind
         assert equal(rows, [{"epoch": float(a), "val.acc": float(b)} for a, b in table])
 
 
+def test_objects_of_json_need_no_line_ends_between_them():
+    parts = [b'{"acc": 1}{"acc": 2} {"acc": 3', b'}{"acc": {"x": 4}', b'}\n{"acc"', b': 5}\n{"acc": 6\n']
+    reader = JsonLines()
+    assert list(reader.feed(b'[{"x": 1},\n{"acc": 0},\n')) == [{"acc": 0.0}]  # of a list that is written row by row
+    got = [row for part in parts for row in reader.feed(part)]
+    assert got == [{"acc": 1.0}, {"acc": 2.0}, {"acc": 3.0}, {"acc.x": 4.0}, {"acc": 5.0}]
+    assert (reader.torn, reader.lost) == ('{"acc": 6', 1)
+
+
+def test_two_columns_of_a_table_with_the_name_of_a_metric_are_noted():
+    for header, twice in [("epoch,loss,acc,loss", None), ("epoch,acc,acc", ("acc", "epoch,acc,acc"))]:
+        reader = Csv({"acc"})
+        rows_of(reader, [f"{header}\n1,2,3,4\n".encode()])
+        assert reader.twice == twice
+
+
+def test_a_comma_at_the_end_of_each_row_of_a_table_is_no_cell():
+    reader = Csv({"acc"})
+    assert rows_of(reader, [b"epoch,acc\n1,0.5,\n2,0.75,,\n3,0.8,1\n"]) == [
+        {"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "acc": 0.75},
+    ]  # fmt: skip
+    assert (reader.torn, reader.lost) == ("3,0.8,1", 1)
+
+
 def test_a_table_of_classes_within_an_object_of_json_is_no_curve():
     row = {"epoch": 1, "loss": 0.5, "classes": [{"class": "cat", "acc": 0.1}, {"class": "dog", "acc": 0.2}]}
     assert rows_of(JsonLines({"acc", "epoch"}, "epoch"), [json.dumps(row).encode()]) == [{"epoch": 1.0, "loss": 0.5}]
@@ -330,6 +354,53 @@ def test_the_last_rows_of_a_file_that_is_renamed_count_once_and_before_those_of_
         got += log.read()
         wanted += [0.6 + n / 100, *([0.7 + n / 100] if late else []), n / 10]
     assert [row["acc"] for row in got] == pytest.approx(wanted)
+
+
+ROTATIONS = {  # what happens to a log after its n-th row
+    "a new empty file": lambda log, n: (log.rename(log.with_name(f"log.csv.{n}")), log.touch()),
+    "no new file": lambda log, n: log.rename(log.with_name(f"log-{n}.csv")),
+    "any name": lambda log, n: (log.rename(log.with_name(f"old{n}-log.csv")), log.touch()),
+    "a date": lambda log, n: log.rename(log.with_name(f"log.2026-12-0{n}_10-11-12.csv")),
+    "copied and cut": lambda log, n: (shutil.copy(log, log.with_name(f"log.csv.{n}")), os.truncate(log, 0)),
+    "shifted": lambda log, n: [
+        *(log.with_name(f"log.csv.{m}").rename(log.with_name(f"log.csv.{m + 1}")) for m in range(n - 1, 0, -1)),
+        log.rename(log.with_name("log.csv.1")),
+    ],
+}
+
+
+@pytest.mark.parametrize("path", ["log.csv", "*log*.csv*"])
+@pytest.mark.parametrize("looks", [1, 2, 3])  # a look after each so many rows
+@pytest.mark.parametrize("rotate", ROTATIONS.values(), ids=ROTATIONS)
+def test_a_file_that_is_renamed_after_each_row_loses_none(tmp_path, rotate, looks, path):
+    days = iter(float(99**n) for n in range(1, 99)).__next__
+    log, file = MetricLog(Metrics(csv=path), ["acc"], tmp_path, tmp_path / "out", days), tmp_path / "log.csv"
+    file.write_text("acc\n0.0\n")
+    got = log.read()
+    for n in range(1, 7):
+        old = file.exists() and file.stat().st_size
+        with file.open("a") as rows:
+            rows.write(f"{'' if old else f'acc{chr(10)}'}{n / 10}\n")
+        os.utime(file, ns=(n, n))  # also where the clock of files is coarse
+        rotate(file, n)
+        got += log.read() if n % looks == 0 else []
+    assert [row["acc"] for row in [*got, *log.read(whole=True)]] == [n / 10 for n in range(7)]
+
+
+def test_a_file_that_was_renamed_before_the_first_look_is_read_unless_it_is_of_an_earlier_attempt(tmp_path):
+    (tmp_path / "log.jsonl.2").write_text('{"acc": 0.1}\n')
+    log = MetricLog(Metrics(jsonl="log.jsonl"), ["acc"], tmp_path, tmp_path / "out")
+    (tmp_path / "log.jsonl.1").write_text('{"acc": 0.2}\n')
+    (tmp_path / "log.jsonl").touch()
+    assert log.read(whole=True) == [{"acc": 0.2}]
+
+
+def test_a_file_of_another_rank_is_not_read_for_an_earlier_one(tmp_path):
+    log = MetricLog(Metrics(csv="log.csv"), ["acc"], tmp_path, tmp_path / "out")
+    for number in (1, 2, 3):
+        for name in ("log.csv", "log.csv.1"):
+            (tmp_path / name).write_text("acc\n" + "".join(f"{n}\n" for n in range(number)))
+        assert log.read() == [{"acc": number - 1.0}]
 
 
 def test_the_last_rows_of_a_file_that_is_renamed_at_the_end_count(tmp_path):
@@ -526,19 +597,19 @@ def test_a_program_that_evaluates_before_it_continues_does_not_start_again(tmp_p
     metrics = Metrics(jsonl="log.jsonl", position="epoch", first=1)
     write([(0.0, 0.1)] * (not again) + [(0.5, None), (1.0, 0.5)])
     log = MetricLog(metrics, ["acc"], tmp_path, tmp_path / "out")
-    seconds = iter((0.0, 9.0)).__next__
+    seconds = iter((0.0, 9.0, 18.0)).__next__
     curve = Curve(metrics, ACC, 1.0, [(1.0, 0.5, 9.0)], began=log.began, now=seconds)
     write([*rows, (2.0, 0.7)])
     got = [(place, row["acc"]) for row in log.read() for place, row in curve.add(row)]
     assert (got, curve.again) == ([(1.0, 0.5)] * again + [(2.0, 0.7)], again)
 
 
-def resumed(rows, values, seconds=10.0):
+def resumed(rows, values, seconds=10.0, **options):
     """Return the curve of a program that resumes, with its reports of rows: (seconds since its start, epoch, acc)."""
     clock = [0.0]
     earlier = [(float(epoch), acc, seconds) for epoch, acc in values.items()]
     metrics = Metrics(csv="x", position="epoch")
-    curve = Curve(metrics, ACC, earlier[-1][0], earlier, began=1.0, now=lambda: clock[0])
+    curve = Curve(metrics, ACC, earlier[-1][0], earlier, began=1.0, now=lambda: clock[0], **options)
     got = []
     for clock[0], epoch, acc in rows:
         got += curve.add({"epoch": float(epoch), "loss": 0.5} | ({} if acc is None else {"acc": acc}))
@@ -554,6 +625,27 @@ def test_a_program_that_repeats_its_log_when_it_resumes_does_not_train_again():
 def test_a_program_that_repeats_its_only_epoch_when_it_resumes_does_not_train_again():
     curve, got = resumed([(1.0, 1, 0.1), (11.0, 2, 0.2)], {1: 0.1})
     assert (got, curve.again) == ([(2.0, 0.2)], False)
+
+
+@pytest.mark.parametrize(
+    ("wrote", "first", "second", "again"),
+    [(False, 9, 13, False), (True, 9, 13, True), (None, 9, 13, True), (None, 6, 10, False), (None, 19, 19, False)],
+)
+def test_a_first_row_that_a_program_repeats_is_judged_by_its_checkpoint_or_its_time(wrote, first, second, again):
+    """A program may print the state that it loads. It may also write its whole log together with its next row."""
+    curve, got = resumed([(first, 1, 0.1), (second, 2, 0.2)], {1: 0.1}, wrote=lambda position: wrote)
+    assert (got, curve.again) == ([(1.0, 0.1)] * again + [(2.0, 0.2)], again)
+
+
+def test_a_program_that_continues_before_the_end_of_its_log_and_writes_it_again_loses_no_row(tmp_path):
+    path, rows = tmp_path / "history.json", [{"epoch": float(n), "acc": n / 10} for n in (1, 2, 3)]
+    path.write_text(json.dumps(rows))  # it was ended after epoch 3, and paused at 1
+    log, got = MetricLog(Metrics(jsonl="history.json", position="epoch"), ["acc"], tmp_path, tmp_path / "out"), []
+    for count in (2, 3):
+        path.write_text(json.dumps(rows[:count]))
+        os.utime(path, ns=(count, count))  # also where the clock of files is coarse
+        got += log.read()
+    assert got == rows
 
 
 @pytest.mark.parametrize("second", [0.2, 0.21])
@@ -573,6 +665,28 @@ def test_a_resumed_program_that_counts_from_1_and_first_evaluates_at_a_later_epo
 def test_another_value_where_a_program_continues_is_pointed_out(value, differs):
     curve, got = resumed([(5.0, 5, value), (6.0, 6, 0.6)], {1: 0.1, 5: 0.5})
     assert (curve.differs, got) == (differs, [(6.0, 0.6)])
+
+
+@pytest.mark.parametrize(("places", "late"), [((1, 3, 2), (2.0, 3.0)), ((1, 2, 1), None), ((0.5, 1, 2), None)])
+def test_a_value_that_comes_after_that_of_a_later_position_is_noted(places, late):
+    curve = Curve(Metrics(csv="x", position="epoch"), ACC, 0.5)
+    for place in places:
+        curve.add({"epoch": float(place), "acc": 0.5})
+    assert curve.late == late
+
+
+def test_files_of_the_same_time_are_read_by_their_numbers(tmp_path):
+    for n in (10, 9, 1):
+        (tmp_path / f"epoch_{n}.json").write_text("{}")
+        os.utime(tmp_path / f"epoch_{n}.json", ns=(7, 7))
+    assert [path.name for path in matching(tmp_path, "*")] == ["epoch_1.json", "epoch_9.json", "epoch_10.json"]
+
+
+def test_a_resumed_program_that_evaluates_first_continues_also_if_the_start_of_its_log_was_renamed():
+    earlier = [(float(n), n / 10, 10.0) for n in range(1, 6)]
+    curve = Curve(Metrics(csv="x", position="epoch"), ACC, 5.0, earlier, began=5.0)
+    got = [report for row in ({"epoch": 5.0, "acc": 0.55}, {"epoch": 6.0, "acc": 0.6}) for report in curve.add(row)]
+    assert (got, curve.differs, curve.again) == ([(6.0, {"acc": 0.6})], 0.55, False)
 
 
 @pytest.mark.parametrize(("second", "repeated"), [((0.1, 0.2, 0.3), None), ((0.1, 0.25, 0.3), 2.0)])
@@ -608,6 +722,29 @@ def test_a_goal_that_does_not_come_any_more_is_missed(evaluated, last):
     for epoch in range(1, 7 if len(evaluated) == 4 else 9):
         curve.add({"epoch": float(epoch), "loss": 0.5} | ({"acc": 0.5} if epoch in evaluated else {}))
     assert curve.missed == last
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "gap"),
+    [
+        ((1, 2, 5), (2.0, 5.0)),
+        ((10, 20, 40), (20.0, 40.0)),
+        ((5, 10, 15), None),
+        ((1, 5, 10), None),  # the first epoch, and each fifth one
+        ((1, 2, 4, 8), (2.0, 4.0)),
+        ((1, 3, 4, 8), None),  # as it improves
+        ((3,), None),
+    ],
+)
+@pytest.mark.parametrize("trains", [False, True])  # a row in each epoch, also without the goal
+def test_a_gap_between_positions_is_one_after_regular_ones_and_without_a_row(evaluated, gap, trains):
+    curve = Curve(Metrics(csv="x", position="epoch"), ACC)
+    for epoch in range(1, max(evaluated) + 1):
+        if trains or epoch in evaluated:
+            curve.add({"epoch": float(epoch), "loss": 0.5} | ({"acc": 0.5} if epoch in evaluated else {}))
+        if curve.gap is not None:
+            break
+    assert curve.gap == (None if trains else gap)
 
 
 def test_metrics_that_follow_the_goal_in_the_same_epoch_are_recorded_too():
