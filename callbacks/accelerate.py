@@ -36,7 +36,7 @@ from haltune.ranks import torch_ranks
 from haltune.study import Trial
 from haltune.study.port import warn_of_ranks
 
-from . import carried, fsdp, objects
+from . import carried, fsdp, tensors
 from .changes import (
     Attributes,
     Replaced,
@@ -318,7 +318,7 @@ class AcceleratedLoop(TrainingLoop):
         if self._sharding in ("FSDP", "DEEPSPEED"):
             return []
         models = [*self._models, *(one for one, _ in self._around.values() if hasattr(one, "named_parameters"))]
-        return [w for w in objects.outside(models, self._accelerator._optimizers) if not self._is_hooked(w)]
+        return [w for w in tensors.outside(models, self._accelerator._optimizers) if not self._is_hooked(w)]
 
     def _is_average(self, one: Any) -> bool:
         """Return whether an object has weights that may be evaluated: a model, or tensors like those that are trained.
@@ -329,10 +329,9 @@ class AcceleratedLoop(TrainingLoop):
             return hasattr(one, "named_parameters")
         with suppress(Exception):  # of an object that cannot have a state, such as a loader
             saved = [tensors_in([*of.state.values()], 3) for of in self._accelerator._optimizers]
-            known = {place for model in self._models for place in objects.storages(model)}
-            known |= {objects.local(t).untyped_storage().data_ptr() for of in saved for t in of}
-            tensors = [*tensors_in(state_of(one), 3)]
-            own = {t.shape for t in tensors if objects.local(t).untyped_storage().data_ptr() not in known}
+            known = {place for model in self._models for place in tensors.storages(model)}
+            known |= {tensors.storage(t) for of in saved for t in of}
+            own = {t.shape for t in tensors_in(state_of(one), 3) if tensors.storage(t) not in known}
             trained = ({p.shape for p in model.parameters() if p.requires_grad} for model in self._models)
             return any(shapes and shapes <= own for shapes in trained)
         return False

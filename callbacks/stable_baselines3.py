@@ -26,8 +26,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from haltune._utils.around import is_own
+from haltune._utils.code import counted_globals
 from haltune._utils.interruption import Interruption, caller
-from haltune._utils.numbers import counted_globals
 from haltune._utils.randomness import capture, of_code, restore, set_states, states_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
@@ -47,7 +47,8 @@ from .changes import (
     warn_of_failed,
 )  # fmt: skip
 from .functions import OwnFunctions
-from .objects import PLAIN, is_data, is_shared, is_showing, mark, note, of_library, put_back, state_of
+from .objects import PLAIN, is_showing, of_library, put_back, state_of
+from .plain import is_data, is_shared, mark, note
 
 # algorithm -> the trial, its attempt, and the steps that the algorithm had made before the trial
 _TRAINED: WeakKeyDictionary[Any, tuple[int, int, int]] = WeakKeyDictionary()

@@ -25,12 +25,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from haltune._utils import randomness
-from haltune._utils.around import is_own, names_in
+from haltune._utils.around import is_own
+from haltune._utils.code import mentioned, names_in
 from haltune.errors import NotSupported
 from haltune.study import Study
 from haltune.study.port import Port, weak
 
-from .. import objects
+from .. import objects, plain
 from ..changes import clocks, is_time, set_buffers, unsaved_buffers
 from .optimizers import layers_of, optimizers_of
 
@@ -153,7 +154,7 @@ class Watch:
         new = {name: owner for name, owner in owners.items() if name not in self.same}
         for path, value, _, kind in self._places(new):
             self._note_array(path, value)
-            self._marks[path] = objects.mark(value, _parts_of_keras())
+            self._marks[path] = plain.mark(value, _parts_of_keras())
             self._note(value, kind, self._marks[path])
 
     @property
@@ -165,8 +166,8 @@ class Watch:
 
     def marks(self) -> dict[str, str]:
         """Return the present marks of what can be saved."""
-        marks = {path: objects.mark(value, _parts_of_keras()) for path, value, *_ in self._places()}
-        return {path: mark for path, mark in marks.items() if objects.is_data(mark) or objects.is_large(mark)}
+        marks = {path: plain.mark(value, _parts_of_keras()) for path, value, *_ in self._places()}
+        return {path: mark for path, mark in marks.items() if plain.is_data(mark) or plain.is_large(mark)}
 
     def hooks_were_called(self) -> None:
         """Take what callbacks have set as the fit started for a change, such as the learning rate that they have read.
@@ -177,22 +178,22 @@ class Watch:
         for path, value, _, kind in self._places():
             self._note_array(path, value)
             self._tensors |= {path} if kind == _TENSORS else set()
-            mark = objects.mark(value, _parts_of_keras())
+            mark = plain.mark(value, _parts_of_keras())
             is_new = kind in (_PART, _OTHER) and path not in self._marks
             timed = is_time(value, self._clocks)
             if kind.startswith(_WEIGHTS) or (is_new and not timed):
                 if self._marks.get(path, _PLAIN).startswith(_PLAIN):  # there was nothing, or None
                     self._marks[path] = _MADE + mark
-            elif timed or not (objects.is_data(mark) or objects.is_large(mark)):
+            elif timed or not (plain.is_data(mark) or plain.is_large(mark)):
                 self._marks[path] = mark
             elif mark != (before := self._marks.get(path)):
-                self._marks[path] = f"{objects.SET}{mark}"  # whatever it becomes is a change
+                self._marks[path] = f"{plain.SET}{mark}"  # whatever it becomes is a change
                 if path.partition("/")[0] not in self.same:
                     self._note(value, kind, mark, before)
 
     def _note(self, value: Any, kind: str, mark: str, before: str | None = None) -> None:
-        if (objects.is_data(mark) or objects.is_large(mark)) and not kind.startswith(_WEIGHTS):
-            objects.note(value, self._trial, mark, before)
+        if (plain.is_data(mark) or plain.is_large(mark)) and not kind.startswith(_WEIGHTS):
+            plain.note(value, self._trial, mark, before)
 
     def _note_array(self, path: str, value: Any) -> None:
         if isinstance(value, np.ndarray):
@@ -221,7 +222,7 @@ class Watch:
         new = {path for path, _, _, kind in places if kind == f"{_WEIGHTS}Metric"} - self._marks.keys()
         places = [place for place in places if place[0] not in new]
         values = {path: value for path, value, *_ in places}
-        states, lost, others = objects.changes(values, self._marks, constant=_parts_of_keras())
+        states, lost, others = plain.changes(values, self._marks, constant=_parts_of_keras())
         if apart is not None:
             found = {path: apart.state_of(values[path]) for path in lost}
             states |= {path: state for path, state in found.items() if state is not None}
@@ -238,15 +239,15 @@ class Watch:
         known = {path for path, mark in self._marks.items() if within or not mark.startswith(_MADE)}
         unread += [path for path, _, _, kind in places if kind not in ("", _TENSORS) and path not in known]
         # in place of a None, as a clone of the best model: a resumed fit has the None
-        plain = {path for path, mark in self._marks.items() if mark.removeprefix(objects.SET).startswith(_PLAIN)}
+        nothing = {path for path, mark in self._marks.items() if mark.removeprefix(plain.SET).startswith(_PLAIN)}
         made = (path for path, _, put, kind in places if kind.startswith(_WEIGHTS) or _variable_of(put) is not None)
-        unread += [path for path in made if path in plain]
+        unread += [path for path in made if path in nothing]
         unread += [path for path, _, _, kind in places if kind == _OTHER and path in states]
         # later tensors: a resumed fit has nothing there that shows that the arrays were tensors
         later = states.keys() - self._tensors
         unread += [path for path, _, _, kind in places if kind == _TENSORS and path in later]
         states = _lasting(places) | states if lasting else states
-        return states, [objects.unsaved(path.replace("/", "."), values[path]) for path in unread]
+        return states, [plain.unsaved(path.replace("/", "."), values[path]) for path in unread]
 
     def epoch_begins(self, who: str) -> str | None:
         """Note the variables outside of the model in the first epoch; return the name of one left by another trial.
@@ -260,7 +261,7 @@ class Watch:
         found: str | None = None
         begun: dict[str, str] = {}
         for path, variable, value in self._variables():
-            begun[path] = now = objects.mark(value)
+            begun[path] = now = plain.mark(value)
             of, left = vars(variable).get(_LEFT, (who, ""))
             found = self.called(path) if of != who and left == now else found
         self._begun = begun
@@ -270,7 +271,7 @@ class Watch:
         """Note which variables outside of the model this fit has changed since its first epoch began."""
         begun = self._begun or {}
         for path, variable, value in self._variables():
-            if (now := objects.mark(value)) != begun.get(path, now):
+            if (now := plain.mark(value)) != begun.get(path, now):
                 vars(variable)[_LEFT] = who, now
 
     def _variables(self) -> Iterator[tuple[str, Any, Any]]:
@@ -283,7 +284,7 @@ class Watch:
         """Return the name of an attribute with another model of the program's, whose weights have changed, or None."""
         for path, value, _, kind in self._places():
             before = self._marks.get(path, "").removeprefix(_MADE)
-            if kind == f"{_WEIGHTS}Layer" and objects.mark(value) != before:
+            if kind == f"{_WEIGHTS}Layer" and plain.mark(value) != before:
                 return self.called(path)
         return None
 
@@ -303,11 +304,11 @@ class Watch:
                     of = self._owners[path.partition("/")[0]]
                     own = self._of_data or is_part(of, "Layer") or type(of).__module__.startswith("keras.")
                     drawn = is_global(path) and (path.endswith(_SEED) or randomness.is_generator(value))
-                    if own or drawn or not objects.is_shared(value, state, self._trial):
-                        before = (objects.mark(value), objects.data_of(value)) if drawn else None
+                    if own or drawn or not plain.is_shared(value, state, self._trial):
+                        before = (plain.mark(value), objects.data_of(value)) if drawn else None
                         new = objects.put_back(state, value, apart=apart)
                         put(new)
-                        if before is not None and objects.mark(new) != before[0]:  # another trial has drawn since
+                        if before is not None and plain.mark(new) != before[0]:  # another trial has drawn since
                             self._before.append((new, put, before[1]))
                 elif owner in self._owners and not is_global(path):
                     setattr(self._owners[owner], name, objects.put_back(state, None, apart=apart))
@@ -398,7 +399,7 @@ _READ: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()  # class -> the n
 def _read_by(kind: type) -> set[str]:
     """Return the names that the code of a class uses: its own code, or that of Keras."""
     if kind not in _READ:
-        _READ[kind] = objects.mentioned(kind, libraries=objects.of_library(kind.__module__))
+        _READ[kind] = mentioned(kind, libraries=objects.of_library(kind.__module__))
     return _READ[kind]
 
 
@@ -411,8 +412,8 @@ def _parts_of_keras() -> tuple[type, ...]:
 
 def settings_of(name: str, owner: Any) -> dict[str, str]:
     """Return the marks of the attributes of a part of a model that can be saved, by their paths."""
-    marks = {path: objects.mark(value, _parts_of_keras()) for path, value, _ in slots_of(name, owner, {id(owner)})}
-    return {path: marked for path, marked in marks.items() if objects.is_data(marked)}
+    marks = {path: plain.mark(value, _parts_of_keras()) for path, value, _ in slots_of(name, owner, {id(owner)})}
+    return {path: marked for path, marked in marks.items() if plain.is_data(marked)}
 
 
 def _places(owners: Mapping[str, Any], of_data: bool) -> list[Place]:
@@ -472,7 +473,7 @@ def _lasting(places: list[Place]) -> dict[str, Any]:
         if is_global(path) or (_variable_of(put) is not None and not path.endswith(_SEED))
     ]
     small = [(path, value) for path, value in held if getattr(value, "nbytes", 0) <= objects.SMALL]
-    return {path: objects.data_of(value) for path, value in small if objects.is_data(objects.mark(value))}
+    return {path: objects.data_of(value) for path, value in small if plain.is_data(plain.mark(value))}
 
 
 def _saved(model: Any) -> set[int]:
@@ -600,8 +601,8 @@ def slots_of(name: str, owner: Any, seen: set[int]) -> list[Slot]:
         hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set())
         hidden |= _SET_BY_KERAS if is_part(owner, "callbacks.Callback") else set()
         if hasattr(owner, "get_config"):  # a layer, an optimizer, a loss or a metric
-            mentioned = objects.mentioned(type(owner))  # other names that start with "_" are Keras' own
-            hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in mentioned}
+            own = mentioned(type(owner))  # other names that start with "_" are Keras' own
+            hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in own}
         held = objects.held_by(owner, hidden)
         slots = [(f"{name}/{key}", value, partial(setattr, owner, key)) for key, value in held.items()]
     found: list[Slot] = []
@@ -710,8 +711,8 @@ _ADD = {"append", "appendleft", "extend", "clear", "add_", "copy_", "fill_", "mu
 
 def evaluates_by(part: Any) -> set[str]:
     """Return the names that the program's own code of a part of a model may read when the model is evaluated."""
-    named = objects.mentioned(type(part), _EVALUATE)
-    return objects.mentioned(type(part), _EVALUATE, _read) | {f"{_GLOBAL}{name}" for name in named}
+    named = mentioned(type(part), _EVALUATE)
+    return mentioned(type(part), _EVALUATE, _read) | {f"{_GLOBAL}{name}" for name in named}
 
 
 def _read(code: types.CodeType) -> set[str]:

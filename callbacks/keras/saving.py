@@ -39,7 +39,7 @@ from haltune.errors import InvalidInput, NotSupported, warn
 from haltune.log.records import Best
 from haltune.study import Trial
 
-from .. import objects
+from .. import objects, plain
 from . import companions
 from .optimizers import layers_of, optimizers_of, set_structure, structure_of
 
@@ -494,7 +494,7 @@ def _unserialized(model: Any) -> str | None:
         if (given := getattr(one, "_fn_kwargs", None)) and objects.of_library(type(one).__module__):
             with suppress(Exception):  # a function of the program's that only custom_objects name
                 again = type(one).from_config(one.get_config())
-                if objects.mark(again._fn_kwargs) != objects.mark(given):
+                if plain.mark(again._fn_kwargs) != plain.mark(given):
                     return f"it loses {given} of {type(one).__name__}"
     return None
 

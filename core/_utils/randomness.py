@@ -25,7 +25,8 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .around import OPAQUE, attributes, frames, is_own, names_in, of_library, on_stack
+from .around import OPAQUE, attributes, frames, is_own, of_library, on_stack
+from .code import names_in
 from .orders import Orders, Variables, seeded, taken
 from .updates import Flags, flags
 

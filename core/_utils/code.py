@@ -1,0 +1,135 @@
+"""What the program's code names: attributes, variables of modules, functions."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from operator import attrgetter
+from types import CodeType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from .around import of_library
+
+
+def names_in(code: CodeType) -> set[str]:
+    """Return the names of variables of its module and of attributes that a code uses, and the codes within it."""
+    return {*code.co_names}.union(*(names_in(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+
+
+def mentioned(
+    kind: type,
+    methods: tuple[str, ...] | None = None,
+    names_of: Callable[[CodeType], Iterable[str]] = attrgetter("co_names"),
+    libraries: bool = False,
+) -> set[str]:
+    """Return the names that the program's own code of a class uses.
+
+    methods: only the code of these, and of methods that they use. names_of: of a code, those to return. libraries: also
+    their code.
+    """
+    own: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if libraries or not of_library(base.__module__):
+            own |= vars(base)
+    left: list[Any] = [*own.values()] if methods is None else [own[name] for name in methods if name in own]
+    found: set[str] = set()
+    followed: set[str] = set()
+    while left:
+        one = left.pop()
+        code = getattr(inspect.unwrap(getattr(one, "fget", None) or getattr(one, "__func__", one)), "__code__", one)
+        if isinstance(code, CodeType):
+            names = {*code.co_names}
+            left += [*code.co_consts, *(own[name] for name in names - followed if name in own)]
+            followed |= names
+            found |= {*names_of(code)}
+    return found
+
+
+def assigned(code: CodeType) -> set[str]:
+    """Return the names of the attributes that a code assigns."""
+    return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
+
+
+def loaded(code: CodeType) -> set[str]:
+    """Return the names of the attributes that a code reads."""
+    return {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_ATTR", "LOAD_METHOD")}
+
+
+def set_first(code: CodeType) -> set[str]:
+    """Return the attributes that a method sets at each call before it reads them: they do not last."""
+    found, read, before = set[str](), set[str](), None
+    for step in dis.get_instructions(code):
+        if "JUMP" in step.opname:
+            break
+        if step.opname == "LOAD_ATTR":
+            read.add(step.argval)
+        of = () if before is None else before.argval if isinstance(before.argval, tuple) else (before.argval,)
+        if step.opname == "STORE_ATTR" and step.argval not in read and code.co_varnames[:1] == of[-1:]:
+            found.add(step.argval)
+        before = step
+    return found
+
+
+def _filled(code: CodeType) -> set[str]:
+    """Return the names of the attributes that a code assigns something other than None."""
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("COPY", "SWAP")]
+    behind_none = {i + 2 for i, one in enumerate(steps) if (one.opname, one.argval) == ("LOAD_CONST", None)}
+    return {one.argval for i, one in enumerate(steps) if one.opname == "STORE_ATTR" and i not in behind_none}
+
+
+def _tested(code: CodeType) -> set[str]:
+    """Return the names of the attributes of which a code asks whether they are None, or empty."""
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("TO_BOOL", "COPY")]
+    pairs = [(one, then) for one, then in itertools.pairwise(steps) if one.opname == "LOAD_ATTR"]
+    return {
+        one.argval for one, then in pairs if "JUMP" in then.opname or (then.opname, then.argval) == ("LOAD_CONST", None)
+    }
+
+
+_OPENED: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()
+
+
+def opened_by(kind: type) -> set[str]:
+    """Return the names of the attributes that the methods of a program's class set if they are None."""
+    if kind not in _OPENED:
+        _OPENED[kind] = found = set[str]()
+        for method in {name for base in kind.__mro__ if not of_library(base.__module__) for name in vars(base)}:
+            found |= mentioned(kind, (method,), _tested) & mentioned(kind, (method,), _filled)
+    return _OPENED[kind]
+
+
+# variables
+
+
+_OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF|ATTR)"), re.compile("LOAD|STORE")
+
+
+@lru_cache(100)
+def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
+    """Return the variables that a function sets after an instruction, and whether it reads each before it sets it.
+
+    Likewise the attributes that it sets, with a dot before their names.
+    """
+    first: dict[str, str] = {}  # "LOAD" or "STORE"
+    stored = {*code.co_cellvars, *code.co_freevars}  # another function may set these
+    for step in dis.get_instructions(code):
+        cleared = step.opname.endswith("_AND_CLEAR")  # by a comprehension, from Python 3.12 on
+        if step.offset > place and not cleared and (found := _OF_VARIABLES.match(step.opname)):
+            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
+            for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
+                key = f".{name}" if found[2] == "ATTR" else name
+                first.setdefault(key, kind)
+                stored |= {key} if kind == "STORE" else set()
+    return {key: kind == "LOAD" for key, kind in first.items() if key in stored}
+
+
+@lru_cache(1000)
+def counted_globals(code: CodeType) -> frozenset[str]:
+    """Return the variables of its module that a function reads, and then sets."""
+    stored = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_GLOBAL"}
+    return frozenset(name for name in stored if carried_by(code)[name])
