@@ -29,8 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.around import state_of, stateful
+from haltune._utils.generators import damaged, states_of
 from haltune._utils.interruption import Interruption
-from haltune._utils.randomness import OwnGenerators, capture, damaged, restore, states_of
+from haltune._utils.own_generators import OwnGenerators
+from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.code import assigned, loaded, mentioned, set_first
-from haltune._utils.randomness import generators_in, is_generator, set_states, states_of
+from haltune._utils.generators import is_generator, set_states, states_of
+from haltune._utils.own_generators import generators_in
 from haltune.errors import NotSupported
 from haltune.study import Trial
 

@@ -29,8 +29,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from haltune._utils.generators import damaged, tupled
 from haltune._utils.interruption import Interruption, caller, variables
-from haltune._utils.randomness import capture, damaged, restore, tupled
+from haltune._utils.randomness import capture, restore
 from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.code import counted_globals, names_in
-from haltune._utils.randomness import is_generator, of_code
+from haltune._utils.generators import is_generator
+from haltune._utils.own_generators import of_code
 from haltune.errors import NotSupported
 from haltune.study import Trial
 

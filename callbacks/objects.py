@@ -43,8 +43,8 @@ import numpy as np
 
 from haltune._utils.around import of_library as of_library  # callbacks ask it here
 from haltune._utils.around import of_program as of_program
-from haltune._utils.code import opened_by
-from haltune._utils.randomness import damaged, is_generator, kind_of, new_generator, of_generator, set_generator
+from haltune._utils.code import cells_of, opened_by
+from haltune._utils.generators import damaged, is_generator, kind_of, new_generator, of_generator, set_generator
 from haltune.errors import InvalidInput, NotSupported
 
 from .tensors import storage
@@ -551,9 +551,8 @@ def variables_of(function: Any) -> dict[str, tuple[Any, Callable[[Any], object]]
     """Return the variables of enclosing functions that a function uses: name -> value, and what sets it."""
     if not isinstance(function, types.FunctionType):
         return {}
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    full = [(name, cell) for name, cell in cells if cell != types.CellType()]
-    return {name: (cell.cell_contents, partial(setattr, cell, "cell_contents")) for name, cell in full}
+    cells = cells_of(function).items()
+    return {name: (cell.cell_contents, partial(setattr, cell, "cell_contents")) for name, cell in cells}
 
 
 def under_way(value: Any, depth: int = 3) -> bool:

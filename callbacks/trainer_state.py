@@ -22,16 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.randomness import (
-    capture,
-    checked,
-    damaged,
-    generators_in,
-    of_devices,
-    restore,
-    restore_devices,
-    states_of,
-)  # fmt: skip
+from haltune._utils.generators import damaged, states_of
+from haltune._utils.own_generators import generators_in
+from haltune._utils.randomness import capture, checked, of_devices, restore, restore_devices
 from haltune.errors import NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial

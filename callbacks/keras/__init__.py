@@ -47,7 +47,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from haltune._utils import randomness
+from haltune._utils import generators, own_generators
 from haltune._utils.interruption import Interruption
 from haltune._utils.learners import first_numbers
 from haltune.errors import InvalidInput, NotSupported
@@ -216,7 +216,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if end is not None:
             same, now = callbacks.keys() <= self._watch.same, self._end_of_fit()
             repeated = not self._data.read_before and now[0] == end[0] and (not same or now[1] == end[1])
-            repeated &= all(randomness.of_generator(one) == state for one, state in attempt.generators)
+            repeated &= all(generators.of_generator(one) == state for one, state in attempt.generators)
             _REPEATED[self._called] = same if repeated and _REPEATED.get(self._called, same) == same else None
         self._more = None
         if self._resumed is not None and attempt.optimizer is None and not self._reporter.ended and not _fresh(model):
@@ -570,7 +570,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if reporter.over:
             model.stop_training |= _OURS
         elif follows:
-            attempt.end, attempt.generators = self._end_of_fit(), randomness.in_running()
+            attempt.end, attempt.generators = self._end_of_fit(), own_generators.in_running()
 
     def _keep_last(self) -> None:
         if self._reporter.keeps:

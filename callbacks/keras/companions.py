@@ -24,9 +24,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune._utils import randomness
-from haltune._utils.around import is_own
-from haltune._utils.code import mentioned, names_in
+from haltune._utils import generators, own_generators
+from haltune._utils.around import own_classes
+from haltune._utils.code import functions_in, mentioned
 from haltune.errors import NotSupported
 from haltune.study import Study
 from haltune.study.port import Port, weak
@@ -303,7 +303,7 @@ class Watch:
                     value, put = there[path]
                     of = self._owners[path.partition("/")[0]]
                     own = self._of_data or is_part(of, "Layer") or type(of).__module__.startswith("keras.")
-                    drawn = is_global(path) and (path.endswith(_SEED) or randomness.is_generator(value))
+                    drawn = is_global(path) and (path.endswith(_SEED) or generators.is_generator(value))
                     if own or drawn or not plain.is_shared(value, state, self._trial):
                         before = (plain.mark(value), objects.data_of(value)) if drawn else None
                         new = objects.put_back(state, value, apart=apart)
@@ -615,36 +615,18 @@ def slots_of(name: str, owner: Any, seen: set[int]) -> list[Slot]:
     return found
 
 
-def functions_in(*roots: Any) -> dict[types.FunctionType, dict[str, Any]]:
-    """Return the program's functions among some objects, and those that they name or hold, each with what it names.
-
-    Named are variables of its module, and of other modules of the program, as "augment.crop".
-    """
-    found: dict[types.FunctionType, dict[str, Any]] = {}
-    left = [*roots]
-    while left:
-        one = left.pop()
-        one = one.fget if isinstance(one, property) else one
-        one = one.__func__ if isinstance(one, (types.MethodType, staticmethod, classmethod)) else one
-        if isinstance(one, types.FunctionType) and one not in found and is_own(one.__module__):
-            names, module = names_in(one.__code__), one.__globals__
-            named = {name: module[name] for name in sorted(names & module.keys())}
-            for place, other in [*named.items()]:
-                if isinstance(other, types.ModuleType) and is_own(other.__name__):
-                    named |= {f"{place}.{name}": vars(other)[name] for name in sorted(names & vars(other).keys())}
-            found[one] = named
-            left += [*named.values(), *(value for value, _ in objects.variables_of(one).values())]
-    return found
-
-
 def _globals(name: str, owner: Any) -> list[Slot]:
-    """Return the variables of Keras and the random generators in modules that the program's code of an owner names.
+    """Return the variables of Keras and random generators of an owner's class, and of modules that its code names.
 
-    Also those in lists and in objects of the program there.
+    Also those of classes there, and in lists and objects of the program.
     """
-    own = (base for base in type(owner).__mro__ if is_own(base.__module__))
-    code = [owner, *getattr(owner, "__dict__", {}).values(), *(one for base in own for one in vars(base).values())]
-    named = {key: value for of in functions_in(*code).values() for key, value in of.items()}
+    of_class = [(f"{base.__name__}.{key}", v) for base in own_classes(type(owner)) for key, v in vars(base).items()]
+    code = [owner, *getattr(owner, "__dict__", {}).values(), *(one for _, one in of_class)]
+    named: dict[str, Any] = {}
+    for key, value in (*of_class, *(item for of in functions_in(*code).values() for item in of)):
+        while named.get(key, value) is not value:  # of another module, or of a base of a class
+            key += "'"
+        named[key] = value
     found: dict[str, Slot] = {}
     for key, value in named.items():
         if isinstance(value, _CODE) or type(value) in objects.PLAIN:
@@ -656,9 +638,9 @@ def _globals(name: str, owner: Any) -> list[Slot]:
                     found[f"{path}{at}"] = f"{path}{at}", one, one.assign
                 elif is_part(one, "random.SeedGenerator"):
                     found[f"{path}{at}"] = f"{path}{at}{_SEED}", one, _stays
-            if randomness.is_generator(value) or type(value) in (list, tuple, dict) or objects.of_program(type(value)):
-                for at, one in randomness.generators_in(value, depth=3, code=False).items():
-                    if randomness.is_generator(one):
+            if generators.is_generator(value) or type(value) in (list, tuple, dict) or objects.of_program(type(value)):
+                for at, one in own_generators.generators_in(value, depth=3, code=False).items():
+                    if generators.is_generator(one):
                         found[f"{path}{at[1:]}"] = f"{path}{at[1:]}", one, _stays
     return [*found.values()]
 

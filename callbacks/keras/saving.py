@@ -33,7 +33,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from haltune._utils import randomness
+from haltune._utils import generators, own_generators, randomness
 from haltune.display import clipped, one_line
 from haltune.errors import InvalidInput, NotSupported, warn
 from haltune.log.records import Best
@@ -263,7 +263,7 @@ def _beside(path: str) -> dict[str, Any]:
         found = json.loads(Path(path + _BESIDE).read_bytes())
         return {name: found[name] for name in ("random", "build", "trainable", "weights", "optimizers")}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise randomness.damaged(error) from error
+        raise generators.damaged(error) from error
 
 
 # writing
@@ -360,7 +360,7 @@ def more_of(path: str) -> dict[str, Any] | None:
         with np.load(apart, allow_pickle=False) if apart.exists() else nullcontext({}) as arrays:
             return {**json.loads(more.read_bytes()), "apart": [*arrays.values()]}
     except (ValueError, TypeError, RecursionError, BadZipFile) as error:
-        raise randomness.damaged(error) from error
+        raise generators.damaged(error) from error
 
 
 def write_tried(model: Any, path: Path, trial: Trial, more: Mapping[str, Any]) -> None:
@@ -598,18 +598,18 @@ def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
 
 def capture_randomness(model: Any) -> dict[str, Any]:
     """Return the state of all generators that a fit of `model` uses, as JSON-able values."""
-    return randomness.capture() | {"layers": [*randomness.states_of(randomness.of_model(model)).values()]}
+    return randomness.capture() | {"layers": [*generators.states_of(own_generators.of_model(model)).values()]}
 
 
 def set_randomness(model: Any, state: dict[str, Any]) -> None:
     """Restore these generators. Those of other frameworks do not change."""
-    generators = randomness.of_model(model)
-    if len(generators) == len(state["layers"]):
-        randomness.set_states(generators, dict(zip(generators, state["layers"], strict=True)))
+    held = own_generators.of_model(model)
+    if len(held) == len(state["layers"]):
+        generators.set_states(held, dict(zip(held, state["layers"], strict=True)))
     else:
         warn(
             f"The saved model had {len(state['layers'])} random generators in its layers, this one has "
-            f"{len(generators)}. So its dropout differs from an uninterrupted training."
+            f"{len(held)}. So its dropout differs from an uninterrupted training."
         )
     randomness.restore(state)
 

@@ -6,14 +6,15 @@ import dis
 import inspect
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from operator import attrgetter
-from types import CodeType
+from types import CellType, CodeType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from .around import of_library
+from .around import is_own, of_library, own_classes
 
 
 def names_in(code: CodeType) -> set[str]:
@@ -133,3 +134,69 @@ def counted_globals(code: CodeType) -> frozenset[str]:
     """Return the variables of its module that a function reads, and then sets."""
     stored = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_GLOBAL"}
     return frozenset(name for name in stored if carried_by(code)[name])
+
+
+# from code to what it names
+
+CODE = (FunctionType, GeneratorType, FrameType, type, ModuleType)  # objects that are code, rather than of a class of it
+# class -> the modules of its code, and the names there
+_USES: WeakKeyDictionary[type, list[tuple[str, set[str]]]] = WeakKeyDictionary()
+
+
+def functions_in(*roots: Any) -> dict[FunctionType, list[tuple[str, Any]]]:
+    """Return the program's functions among some objects, and those that they name or hold, each with `named_by`."""
+    found: dict[FunctionType, list[tuple[str, Any]]] = {}
+    left = [*roots]
+    while left:
+        one = _function_of(left.pop())
+        if isinstance(one, FunctionType) and one not in found and is_own(one.__module__):
+            found[one] = named_by(one)
+            left += [held for _, held in found[one]] + [cell.cell_contents for cell in cells_of(one).values()]
+    return found
+
+
+def named_by(value: Any) -> list[tuple[str, Any]]:
+    """Return what the program's code of an object names in its module, and in modules and classes of the program there.
+
+    The latter have names such as "augment.crop". Modules themselves are left out.
+
+    value: a function, a generator that reads data, a frame, or an object, whose class has code.
+    """
+    uses = _uses(value)
+    found = [(name, module[name]) for module, names in uses for name in sorted(names & module.keys())]
+    names = set[str]().union(*(names for _, names in uses))
+    for place, one in [*found]:
+        kind = type(one)  # a lazy module, whose class is another one, is imported if isinstance asks it
+        within: list[Any] = own_classes(one) if issubclass(kind, type) else []
+        within += [one] if kind is ModuleType and is_own(one.__name__) else []
+        found += [(f"{place}.{name}", vars(of)[name]) for of in within for name in sorted(names & vars(of).keys())]
+    return [(name, one) for name, one in found if not issubclass(type(one), ModuleType)]
+
+
+def _uses(value: Any) -> list[tuple[dict[str, Any], set[str]]]:
+    """Return the variables of the modules of an object's code, and the names in this code."""
+    if isinstance(value, FunctionType):
+        return [(value.__globals__, names_in(value.__code__))] if is_own(value.__module__) else []
+    if isinstance(value, GeneratorType):
+        return [] if value.gi_frame is None else [(value.gi_frame.f_globals, names_in(value.gi_code))]
+    if isinstance(value, FrameType):
+        return [(value.f_globals, names_in(value.f_code))]
+    if isinstance(value, CODE):
+        return []
+    if (kind := type(value)) not in _USES:
+        methods = [(of.__module__, _function_of(one)) for of in own_classes(kind) for one in vars(of).values()]
+        inner = [(of, f) for of, one in methods if isinstance(one, FunctionType) for f in {one, inspect.unwrap(one)}]
+        _USES[kind] = [(of, names_in(f.__code__)) for of, f in inner if isinstance(f, FunctionType)]
+    return [(vars(sys.modules[of]), names) for of, names in _USES[kind] if of in sys.modules]
+
+
+def _function_of(one: Any) -> Any:
+    """Return the function of a method or a property; the same for others."""
+    one = one.fget if isinstance(one, property) else one
+    return one.__func__ if isinstance(one, (MethodType, staticmethod, classmethod)) else one
+
+
+def cells_of(function: FunctionType) -> dict[str, CellType]:
+    """Return the variables of enclosing functions that a function uses, if they are set."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell for name, cell in cells if cell != CellType()}

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from .around import attributes, frames, is_own, of_program
+from .around import attributes, frames, is_own, of_program, own_classes
 from .code import carried_by, counted_globals
 from .interruption import variables
 
@@ -117,7 +117,7 @@ def _carried(frame: FrameType) -> dict[str, Number]:
 def _carried_by_methods(kind: type, loop: CodeType) -> dict[str, bool]:
     """The same of the attributes that methods of a class set, without those that make an object, and the loop's."""
     found: dict[str, bool] = {}
-    for base in [base for base in kind.__mro__ if is_own(base.__module__)]:
+    for base in own_classes(kind):
         for name, method in vars(base).items():
             method = inspect.unwrap(method)
             if isinstance(method, FunctionType) and name != "__init__" and method.__code__ is not loop:
