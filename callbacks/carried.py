@@ -9,8 +9,6 @@ program makes once, and whose numbers or rows a training has changed, as a curri
 
 from __future__ import annotations
 
-import dis
-import types
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -18,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune._utils.code import assigned, mentioned, set_first
+from haltune._utils.code import assigned, mentioned, read_first, set_first
 from haltune.errors import NotSupported
 from haltune.study.port import Port
 
@@ -144,7 +142,7 @@ def _own_marks(callback: Any) -> Marks:
     """Return the marks of what a callback of the program's counts: numbers and texts, without times and records."""
     kind = type(callback)
     if kind not in _COUNTED:
-        found = set() if objects.of_library(kind.__module__) else mentioned(kind, names_of=_counted)
+        found = set() if objects.of_library(kind.__module__) else mentioned(kind, names_of=read_first)
         hooks = {
             name for base in kind.__mro__ if objects.of_library(base.__module__) for name in vars(base)
         } - _NO_HOOKS
@@ -152,15 +150,6 @@ def _own_marks(callback: Any) -> Marks:
     held = {name: value for name, value in vars(callback).items() if name in _COUNTED[kind]}
     held = {name: value for name, value in held.items() if type(value) in objects.PLAIN and value is not None}
     return {name: plain.mark(v) for name, v in held.items() if not (isinstance(v, float) and is_time(v))}
-
-
-def _counted(code: types.CodeType) -> set[str]:
-    """Return the attributes that a method reads before it sets them."""
-    first: dict[str, str] = {}
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_ATTR", "STORE_ATTR"):
-            first.setdefault(step.argval, step.opname)
-    return {name for name, use in first.items() if use == "LOAD_ATTR"}
 
 
 _LONGEST = 10**6  # numbers in a row

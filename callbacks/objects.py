@@ -35,7 +35,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -521,17 +521,23 @@ def held_by(owner: Any, skip: Container[str] = ()) -> dict[str, Any]:
 
     What only shows a training is none, nor is a file that the owner's code opens again.
     """
+    opened = opened_by(type(owner))
     return {
         name: value
         for name, value in getattr(owner, "__dict__", {}).items()
-        if name not in skip and (type(value) in PLAIN or not (is_showing(value) or is_opened(owner, name, value)))
+        if name not in skip
+        and not (_shows(type(value).__module__) or (name in opened and is_opened(owner, name, value)))
     }
 
 
 def is_showing(value: Any) -> bool:
     """Return whether an object only shows a training, such as a progress bar, a figure or a tracker."""
-    kind = type(value)
-    return kind.__module__.partition(".")[0] in _SHOWING and of_library(kind.__module__)
+    return _shows(type(value).__module__)
+
+
+@cache
+def _shows(module: str) -> bool:
+    return module.partition(".")[0] in _SHOWING and of_library(module)
 
 
 def has_state(value: Any) -> bool:

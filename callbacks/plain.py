@@ -22,18 +22,7 @@ import numpy as np
 
 from haltune.errors import NotSupported
 
-from .objects import (
-    CONTAINERS,
-    PLAIN,
-    SMALL,
-    TooLarge,
-    attributes_of,
-    data_of,
-    is_made_again,
-    kind_named,
-    name_of,
-    under_way,
-)  # fmt: skip
+from . import objects
 from .tensors import fingerprint_of, local
 
 _SUMMED = 1 << 30  # bytes of an array whose sum is a part of its mark
@@ -59,13 +48,13 @@ def mark(
     Of large data it changes with a sample. With `tensors`, a value with a small or a huge one counts as changed at any
     time.
     """
-    if type(value) in PLAIN and not (isinstance(value, str) and len(value) > _TEXT):
+    if type(value) in objects.PLAIN and not (isinstance(value, str) and len(value) > _TEXT):
         return f"plain {value!r}"
     try:
-        state = data_of(value, constant, weights, tensors, small, copies=False)
+        state = objects.data_of(value, constant, weights, tensors, small, copies=False)
         text = json.dumps(state, default=_mark_of)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    except TooLarge:
+    except objects.TooLarge:
         return f"large {'' if small else json.dumps(_sample(value))}"
     except (NotSupported, TypeError, ValueError, RuntimeError):
         return f"object {id(value)}"
@@ -75,7 +64,7 @@ def _sample(value: Any, few: int = _FEW) -> Any:
     """Return a few elements of a value, how many it has, and the sum of an array that is not huge; fewer of each."""
     if isinstance(value, (str, bytes)) and len(value) > _TEXT:
         return [len(value), str(value[:: len(value) // (few + 1) + 1])]
-    if value is None or isinstance(value, (bool, int, float, str, bytes)) or is_made_again(value):
+    if value is None or isinstance(value, (bool, int, float, str, bytes)) or objects.is_made_again(value):
         return str(value)
     if not few:
         return ""
@@ -90,21 +79,21 @@ def _sample(value: Any, few: int = _FEW) -> Any:
         with suppress(RuntimeError):  # some kinds of numbers have no sum
             total = flat.sum().item() if flat.numel() * flat.element_size() <= _SUMMED else ""
         return [list(value.shape), str(total), str(flat[:: flat.numel() // few + 1].tolist())]
-    if isinstance(value, tuple(CONTAINERS)):
+    if isinstance(value, tuple(objects.CONTAINERS)):
         items: Any = value.items() if isinstance(value, dict) else value
         count = len(items)
         chosen = list(itertools.islice(items, 0, None, count // few + 1))
         if isinstance(value, dict):
             return [count, [[str(key), _sample(one, few // 20)] for key, one in chosen]]
         return [count, [_sample(one, few // 20) for one in chosen]]
-    inner = attributes_of(value)
+    inner = objects.attributes_of(value)
     return {str(name): _sample(one, few // 10) for name, one in inner.items()}
 
 
 def _mark_of(tensor: Any) -> Any:
     """Return what changes with a tensor, of a size that is read faster than it is saved; else something new."""
     with suppress(RuntimeError):  # a kind that cannot be read so
-        if SMALL < tensor.nbytes <= _SUMMED and str(tensor.layout) == "torch.strided":
+        if objects.SMALL < tensor.nbytes <= _SUMMED and str(tensor.layout) == "torch.strided":
             return fingerprint_of([tensor])
     return next(_COUNT)
 
@@ -132,13 +121,13 @@ def changes(
     for name, value in values.items():
         now = mark(value, **how)
         changed = now != marks.get(name)
-        if not changed and type(value) in PLAIN:
+        if not changed and type(value) in objects.PLAIN:
             continue
         late = changed and is_made_late(value, marks.get(name))
         if is_data(now) and not late:
             if changed:
-                states[name] = started(data_of(value, **how), marks.get(name))
-        elif late or (changed and is_large(now)) or under_way(value):
+                states[name] = started(objects.data_of(value, **how), marks.get(name))
+        elif late or (changed and is_large(now)) or objects.under_way(value):
             lost.append(name)
         elif changed and not callable(value):
             others.append(name)
@@ -158,7 +147,7 @@ def is_made_late(value: Any, before: str | None) -> bool:
     before: the mark of the attribute at the start; None: there was none.
     """
     made = getattr(value, "default_factory", None)
-    if made is None or kind_named(name_of(made)) is not None:
+    if made is None or objects.kind_named(objects.name_of(made)) is not None:
         return False
     return before is None or before.removeprefix(SET) in (mark(None), mark({}))
 
@@ -168,7 +157,7 @@ READ_AGAIN = "its data or samplers change while they are read, and an epoch is r
 
 def unsaved(name: str, value: Any) -> str:
     """Return the message about an attribute that changes and cannot be saved."""
-    if under_way(value):
+    if objects.under_way(value):
         return (
             f"{name} is an iterator, whose place cannot be saved (delete it at the end of each epoch, and make a new "
             "one in the next)"
@@ -218,7 +207,9 @@ def _is_constant(value: Any) -> bool:
     """Return whether nothing in a value can change."""
     if isinstance(value, (tuple, frozenset)):
         return all(map(_is_constant, value))
-    return value is None or isinstance(value, (bool, int, float, str, bytes, np.generic)) or is_made_again(value)
+    return (
+        value is None or isinstance(value, (bool, int, float, str, bytes, np.generic)) or objects.is_made_again(value)
+    )
 
 
 def _reference(value: Any) -> Callable[[], Any]:
@@ -257,12 +248,12 @@ def is_shared(value: Any, state: Any, trial: int) -> bool:
     own = {marked for of, marked in starts if of == trial}
     if any(of != trial and own != {marked} for of, marked in starts):
         return True
-    if not isinstance(value, tuple(CONTAINERS)) or not isinstance(state, dict) or not state.get("items"):
+    if not isinstance(value, tuple(objects.CONTAINERS)) or not isinstance(state, dict) or not state.get("items"):
         return False
     if state.get("start") == mark(value):
         return False
     with suppress(NotSupported, TypeError, ValueError):
-        texts = [json.dumps(item) for item in data_of(value)["items"]]
+        texts = [json.dumps(item) for item in objects.data_of(value)["items"]]
         before = [json.dumps(item) for item in state["items"]]
         ordered = isinstance(value, (list, tuple, deque))
         return texts[: len(before)] == before if ordered else {*before} <= {*texts}

@@ -21,7 +21,8 @@ from haltune.study.port import weak
 
 from .. import objects
 from . import shuffles
-from .companions import Apart, Watch, is_part, is_variable, parts_in, set_values, slots_of, values_of
+from .companions import Apart, Watch, set_values, values_of
+from .places import is_variable, parts_in, slots_of
 
 _PEEKED = 2  # batches of a generator that Keras reads before the training, for their shapes
 
@@ -43,11 +44,7 @@ class _Source:
                 functions = _functions_of(source)
                 self.seeds = _seeds_of(functions)
                 roots = [
-                    {
-                        f"{i}.{name}": value
-                        for i, f in enumerate(functions)
-                        for name, value, _ in slots_of("", f, set())
-                    },
+                    {f"{i}.{name}": value for i, f in enumerate(functions) for name, value, _ in slots_of("", f)},
                     *functions,
                 ]
                 owners = {f"data {i}": f for i, f in enumerate(functions)}
@@ -83,9 +80,11 @@ class _Source:
 
 def _datasets_in(source: Any, name: str, depth: int = 3) -> dict[str, Any]:
     """Return the PyDatasets that a PyDataset reads, with their names."""
+    from keras.utils import PyDataset
+
     found: dict[str, Any] = {}
-    for key, one in vars(source).items() if depth and is_part(source, "utils.PyDataset") else ():
-        if is_part(one, "utils.PyDataset"):
+    for key, one in vars(source).items() if depth and isinstance(source, PyDataset) else ():
+        if isinstance(one, PyDataset):
             found |= {f"{name} {key}": one} | _datasets_in(one, f"{name} {key}", depth - 1)
     return found
 
@@ -363,12 +362,15 @@ def _seeds_of(functions: Iterable[Any]) -> list[Any]:
     Also those in variables of modules, and in lists there, that these or further functions of the program name, and the
     variables there, such as those of a tf.random.Generator.
     """
+    from keras import Layer
+    from keras.random import SeedGenerator
+
     followed = functions_in(*functions)
     named = [value for of in followed.values() for _, value in of]
-    used = [*(value for one in (*functions, *followed) for _, value, _ in slots_of("", one, set())), *named]
+    used = [*(value for one in (*functions, *followed) for _, value, _ in slots_of("", one)), *named]
     parts = [part for one in used for _, part in parts_in(one)]
-    layers = [layer for one in parts if is_part(one, "Layer") for layer in one._flatten_layers()]
+    layers = [layer for one in parts if isinstance(one, Layer) for layer in one._flatten_layers()]
     held = [value for layer in layers for value in vars(layer).values()]
     held += [inner for value in held if isinstance(value, dict) for inner in value.values()]
-    found = {id(one): one.state for one in (*parts, *held) if is_part(one, "random.SeedGenerator")}
+    found = {id(one): one.state for one in (*parts, *held) if isinstance(one, SeedGenerator)}
     return [*(found | {id(one): one for of in named for _, one in parts_in(of) if is_variable(one)}).values()]

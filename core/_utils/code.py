@@ -7,7 +7,7 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from operator import attrgetter
 from types import CellType, CodeType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
@@ -104,10 +104,19 @@ def opened_by(kind: type) -> set[str]:
     return _OPENED[kind]
 
 
-# variables
-
+# which is first: reading or setting
 
 _OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF|ATTR)"), re.compile("LOAD|STORE")
+
+
+def _uses_of(code: CodeType, place: int = -1) -> Iterator[tuple[str, str]]:
+    """Yield the variables that a code reads or sets after an instruction, and attributes with a dot: name, which."""
+    for step in dis.get_instructions(code):
+        cleared = step.opname.endswith("_AND_CLEAR")  # by a comprehension, from Python 3.12 on
+        if step.offset > place and not cleared and (found := _OF_VARIABLES.match(step.opname)):
+            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
+            for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
+                yield f".{name}" if found[2] == "ATTR" else name, kind
 
 
 @lru_cache(100)
@@ -116,17 +125,15 @@ def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
 
     Likewise the attributes that it sets, with a dot before their names.
     """
-    first: dict[str, str] = {}  # "LOAD" or "STORE"
+    uses = [*_uses_of(code, place)]
     stored = {*code.co_cellvars, *code.co_freevars}  # another function may set these
-    for step in dis.get_instructions(code):
-        cleared = step.opname.endswith("_AND_CLEAR")  # by a comprehension, from Python 3.12 on
-        if step.offset > place and not cleared and (found := _OF_VARIABLES.match(step.opname)):
-            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
-            for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
-                key = f".{name}" if found[2] == "ATTR" else name
-                first.setdefault(key, kind)
-                stored |= {key} if kind == "STORE" else set()
-    return {key: kind == "LOAD" for key, kind in first.items() if key in stored}
+    stored |= {name for name, kind in uses if kind == "STORE"}
+    return {name: kind == "LOAD" for name, kind in reversed(uses) if name in stored}
+
+
+def read_first(code: CodeType) -> set[str]:
+    """Return the attributes that a method reads before it sets them."""
+    return {name[1:] for name, kind in dict(reversed([*_uses_of(code)])).items() if kind == "LOAD" and name[0] == "."}
 
 
 @lru_cache(1000)
@@ -139,6 +146,7 @@ def counted_globals(code: CodeType) -> frozenset[str]:
 # from code to what it names
 
 CODE = (FunctionType, GeneratorType, FrameType, type, ModuleType)  # objects that are code, rather than of a class of it
+_METHODS = (MethodType, property, staticmethod, classmethod)  # that have a function
 # class -> the modules of its code, and the names there
 _USES: WeakKeyDictionary[type, list[tuple[str, set[str]]]] = WeakKeyDictionary()
 
@@ -148,7 +156,8 @@ def functions_in(*roots: Any) -> dict[FunctionType, list[tuple[str, Any]]]:
     found: dict[FunctionType, list[tuple[str, Any]]] = {}
     left = [*roots]
     while left:
-        one = _function_of(left.pop())
+        one = left.pop()
+        one = _function_of(one) if isinstance(one, _METHODS) else one
         if isinstance(one, FunctionType) and one not in found and is_own(one.__module__):
             found[one] = named_by(one)
             left += [held for _, held in found[one]] + [cell.cell_contents for cell in cells_of(one).values()]
@@ -184,16 +193,15 @@ def _uses(value: Any) -> list[tuple[dict[str, Any], set[str]]]:
     if isinstance(value, CODE):
         return []
     if (kind := type(value)) not in _USES:
-        methods = [(of.__module__, _function_of(one)) for of in own_classes(kind) for one in vars(of).values()]
-        inner = [(of, f) for of, one in methods if isinstance(one, FunctionType) for f in {one, inspect.unwrap(one)}]
-        _USES[kind] = [(of, names_in(f.__code__)) for of, f in inner if isinstance(f, FunctionType)]
+        held = [(of.__module__, one) for of in own_classes(kind) for one in vars(of).values()]
+        methods = [(of, _function_of(one) if isinstance(one, _METHODS) else one) for of, one in held]
+        inner = [(of, f) for of, one in methods if isinstance(one, FunctionType) for f in (one, inspect.unwrap(one))]
+        _USES[kind] = [(of, names_in(f.__code__)) for of, f in dict.fromkeys(inner) if isinstance(f, FunctionType)]
     return [(vars(sys.modules[of]), names) for of, names in _USES[kind] if of in sys.modules]
 
 
-def _function_of(one: Any) -> Any:
-    """Return the function of a method or a property; the same for others."""
-    one = one.fget if isinstance(one, property) else one
-    return one.__func__ if isinstance(one, (MethodType, staticmethod, classmethod)) else one
+def _function_of(method: Any) -> Any:
+    return method.fget if isinstance(method, property) else method.__func__
 
 
 def cells_of(function: FunctionType) -> dict[str, CellType]:

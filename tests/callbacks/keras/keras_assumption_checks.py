@@ -13,7 +13,7 @@ import pytest
 
 from haltune._utils import learners, own_generators, randomness
 from haltune._utils.interruption import caller
-from haltune.callbacks.keras import _metrics, companions, data, optimizers, saving, shuffles, surroundings
+from haltune.callbacks.keras import _metrics, companions, data, draws, optimizers, shuffles, surroundings
 from haltune.errors import NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -430,7 +430,7 @@ def test_a_compiled_step_of_tensorflow_shows_whether_it_draws_by_tf_random():
         model = keras.Sequential([keras.Input((2,)), *layers, keras.layers.Dropout(0.5), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
         model.fit(X, Y, epochs=1, verbose=0)
-        drawn.append(saving.draws_by_tensorflow(model))
+        drawn.append(draws.draws_by_tensorflow(model))
     assert drawn == [False, True], "Without it: pauses that cannot resume exactly."
 
 

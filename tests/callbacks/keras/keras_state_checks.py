@@ -1972,6 +1972,30 @@ def test_a_model_whose_layer_draws_from_a_generator_of_its_module_is_kept():
     assert value == pytest.approx(study.best.value, rel=1e-5)
 
 
+class Scales(keras.layers.Layer):
+    """Reads a variable of its class."""
+
+    level = keras.Variable(1.0, trainable=False)
+
+    def call(self, x):
+        return x * Scales.level
+
+
+class Lowers(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        Scales.level.assign(0.9 * Scales.level)
+
+
+@once
+def test_a_model_that_evaluates_by_a_variable_of_a_class_that_changes_is_not_kept():
+    model = keras.Sequential([keras.Input((3,)), Scales(), keras.layers.Dense(1)])
+    model.compile(momentum(0.01), "mse")
+    study = pausing_study(at=(), epochs=2, keep=1, verbose=0)
+    with pytest.warns(HaltuneWarning, match=r"is not kept: Scales\.global Scales\.level changes in training"):
+        fit(study.ask(), model, Lowers(), epochs=2)
+    assert study.best.checkpoint is None
+
+
 @pytest.mark.parametrize("swaps", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_training_whose_averages_are_evaluated_continues(swaps):
     assert_equal(
