@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from haltune._utils import randomness
+from haltune._utils import generators, own_generators, randomness
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 
@@ -266,7 +266,7 @@ def _save(trainer: Any, path: Any, plugin: _Plugin) -> None:
 
 def capture(trainer: Any) -> dict[str, Any]:
     """Return this process's random state, as primitives."""
-    loaders = {name: randomness.of_generator(g) for name, g in _generators(trainer)}
+    loaders = {name: generators.of_generator(g) for name, g in _generators(trainer)}
     seeds = {name: owner.seed for name, owner in _seeded(trainer)}
     return randomness.capture() | {
         "loaders": loaders, "seeds": seeds, "seed": os.environ.get(_SEED), "reloaded": loader_epoch(trainer),
@@ -288,7 +288,7 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
                 maker.create_rng()
     for name, generator in _generators(trainer):
         if name in state["loaders"]:
-            randomness.set_generator(generator, state["loaders"][name])
+            generators.set_generator(generator, state["loaders"][name])
     _set_seeds(trainer, state["seeds"])
     _set_global_seed(state.get("seed"))  # loaders that are made again later get it
     if at_boundary(trainer):
@@ -327,7 +327,7 @@ def reach(trainer: Any, starts: list[dict[str, Any]], seeds: dict[str, Any]) -> 
         randomness.restore(starts[i])
         for name, generator in _generators(trainer):
             if name in starts[i]["loaders"]:
-                randomness.set_generator(generator, starts[i]["loaders"][name])
+                generators.set_generator(generator, starts[i]["loaders"][name])
             elif hasattr(generator, "initial_seed"):
                 generator.manual_seed(generator.initial_seed())  # the module made it after the state was captured
 
@@ -338,7 +338,7 @@ def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield (position, generator) of the generators in loaders, samplers, data sets and their functions, each once."""
     seen: set[int] = set()
     for part, owner in _parts(trainer):
-        for name, value in randomness.generators_in(owner).items():
+        for name, value in own_generators.generators_in(owner).items():
             if id(value) not in seen:
                 seen.add(id(value))
                 yield f"{part}.{name}", value
