@@ -20,7 +20,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,10 +30,10 @@ from haltune._utils.interruption import Interruption
 from haltune._utils.randomness import OwnGenerators, put, put_back
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks import follows, in_place_of_barriers, this, torch_ranks
+from haltune.ranks import follows, in_place_of_barriers, lone, this, torch_ranks
 from haltune.study import Trial
+from haltune.study.draws import RANDOM, put_beside, random_of
 from haltune.study.port import check_write, check_written
-from haltune.study.states import RANDOM, random_of
 
 from .behind import Behind, copied
 from .reporter import Reporter, ordinary_errors
@@ -292,7 +292,7 @@ class TrainingLoop:
     @property
     def _keeps_reports(self) -> bool:
         """True if the model of a report is kept at once: the program may train on within the epoch."""
-        return this().alone and torch_ranks().alone
+        return lone()
 
     @property
     def _reported(self) -> bool:
@@ -358,9 +358,8 @@ class TrainingLoop:
         """Save the state on rank 0 or on all ranks, and the random state of each rank. over: see Reporter.decline."""
         if self._together:
             self._reporter.attempt(self._save_together, over, keeps=not self._reporter.saves)
-        elif self._reporter.save(self._write, self._suffix, over, not self._is_evaluated) and follows():
-            with suppress(OSError):  # rank 0 may have removed the folder already
-                put(self._random(self.trial.checkpoint or ""), self._generators.capture())
+        elif self._reporter.save(self._write, self._suffix, over, not self._is_evaluated):
+            put_beside(self.trial.checkpoint or "", self._generators.capture)
 
     def _save_to_resume(self) -> None:
         """Save the state of an epoch in which a signal came."""

@@ -38,6 +38,7 @@ from haltune.log.metric_names import direction
 from haltune.log.problem import Measures, length_advice, length_argument, position_argument
 from haltune.study import Fold, Trial
 from haltune.study.attempt import Attempt, Report
+from haltune.study.loops import LoopPort
 from haltune.study.port import Port
 from haltune.study.session import spawning
 
@@ -86,7 +87,7 @@ def _beat(owner: Callable[[], Reporter | None], interval: float, enough: threadi
         del reporter  # otherwise this thread would keep it alive
 
 
-class Detached(Port):
+class Detached(LoopPort):
     """Port of a pickled callback: its facts can be read, but it cannot report."""
 
     def __init__(self, trial: Port) -> None:

@@ -12,7 +12,7 @@ from weakref import WeakSet, ref
 from haltune._utils.boosters import forgets
 from haltune._utils.learners import allow, mark, of_keras, refuse, visible
 
-from .port import Port
+from .fits import Fits
 
 
 class OwnLearners:
@@ -23,7 +23,7 @@ class OwnLearners:
         self._found: dict[int, tuple[Any, str]] = {}
         self._refused: WeakSet[Any] = WeakSet()
 
-    def looks(self, trial: Port) -> None:
+    def looks(self, trial: Fits) -> None:
         """State that the trial, its fold or its loop starts, and refuse to train what another one has trained."""
         for one in visible():
             now = mark(one)
@@ -42,7 +42,7 @@ class OwnLearners:
                 refuse(one, now, _words(trial, of, fold, one))
                 self._refused.add(one)
 
-    def looked(self, trial: Port) -> None:
+    def looked(self, trial: Fits) -> None:
         """State that the trial, its fold or its loop ends: what it has trained is its own."""
         seen, untrained = trial._session.seen.learners, trial._session.seen.untrained
         for one in visible():
@@ -69,7 +69,7 @@ class OwnLearners:
         return mark if reference is not None and reference() is learner else None
 
 
-def _words(trial: Port, of: int, fold: int, one: Any) -> str:
+def _words(trial: Fits, of: int, fold: int, one: Any) -> str:
     """Return the error for a learner that another training has trained, of a trial and its fold."""
     own, who, unit = f"Trial {trial.id}", "an earlier attempt of it", "attempt"
     if of != trial.id:

@@ -204,7 +204,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             if this().alone:  # ranks would leave at different epochs
                 answer._signals.note()
             try:
-                answer._states.starts(answer.resumes_from)
+                answer._draws.starts(answer.resumes_from)
                 yield answer
             except InvalidInput as error:  # its random state is damaged
                 answer.fail(error)

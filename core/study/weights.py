@@ -31,10 +31,10 @@ from haltune.display import plural
 from haltune.errors import NotSupported
 from haltune.ranks import follows, this
 
+from .draws import random_of
+from .fits import Fits
 from .learners import OwnLearners
-from .port import Port
 from .schedules import OwnSchedules
-from .states import random_of
 
 _MOST = 10_000  # reports whose weights are known again
 
@@ -65,7 +65,7 @@ class OwnWeights:
         trial: The trial. A loop over its folds sets `trains` to the fold that trains.
     """
 
-    def __init__(self, trial: Port) -> None:
+    def __init__(self, trial: Fits) -> None:
         self._trial = self.trains = trial
         self.learners, self.schedules = OwnLearners(), OwnSchedules()
         self._refusal: NotSupported | None = None  # of what an optimizer was about to train
@@ -467,5 +467,5 @@ def _shown(number: Number) -> str:
     return f"{number:.6g}" if type(number) is float else str(number)
 
 
-def _began(trial: Port, optimizer: Any) -> str:
+def _began(trial: Fits, optimizer: Any) -> str:
     return f"after {trial._at(trial.epoch)}, but its {type(optimizer).__name__}"
