@@ -100,14 +100,14 @@ class Draws:
             self._draws_from(path)
         return self._generators.begins(path)
 
-    def ends_epoch(self) -> None:
-        """State that a plain loop is at the end of an epoch: the state that it saved resumes with this random state."""
+    def ends_epoch(self, over: bool = False) -> None:
+        """State that a plain loop is at the end of an epoch: the state that it saved resumes with this random state.
+
+        over: the trial ends. Otherwise rank 0 may have saved alone, and the other ranks note theirs.
+        """
         self.renews()
         self._drawn = None
-
-    def places(self) -> None:
-        """Note the random state of a rank above 0 at the end of an epoch, in which rank 0 may have saved alone."""
-        if follows() and self._session.log.problem.unit == "epoch":
+        if not over and follows() and self._session.log.problem.unit == "epoch":
             self._place = self._generators.capture()
 
     def saved_by_rank_0(self, checkpoint: str | None) -> None:

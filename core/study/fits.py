@@ -26,7 +26,7 @@ from haltune.ranks import this
 
 from .attempt import Attempt, Failure
 from .draws import Draws
-from .session import Session
+from .session import Seen, Session
 from .states import States
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
@@ -127,6 +127,10 @@ class Fits(Attempt):
         return this().alone
 
     @property
+    def _seen(self) -> Seen:
+        return self._session.seen
+
+    @property
     def _key(self) -> tuple[int, int]:
         """The trial and its fold, 0 without folds: what this process has seen of a training is noted by it."""
         return self.id, self._index
@@ -157,7 +161,7 @@ class Fits(Attempt):
     def warn(self, text: str, about: str | None = None, once: bool = False) -> None:
         """Warn, and log it once in the study for each text, or for each matter `about`. once: also warn only once."""
         if once:
-            warned = self._session.seen.warned
+            warned = self._seen.warned
             if (about or text) in warned:
                 return
             warned.add(about or text)
@@ -268,7 +272,7 @@ class Fits(Attempt):
         each saved state, if it is a text. Does nothing if a trial has started from its beginning with this mark:
         several trials may start with the same weights. Of very many marks the oldest are forgotten.
         """
-        signed = self._session.seen.signed
+        signed = self._seen.signed
         trained = signed.get(mark) != {}
         if trained:
             signed.setdefault(mark, {})[self._key] = self.attempt
@@ -285,7 +289,7 @@ class Fits(Attempt):
         this trial: two equal configurations can train equal models. None also if it resumes with weights that no
         checkpoint has. In a fold, the name of another fold of the trial, "fold 0".
         """
-        signed = self._session.seen.signed.get(mark, {})
+        signed = self._seen.signed.get(mark, {})
         had = self.resumes_from is not None  # otherwise the saved state of this trial is of another fold
         trials = self.history.trials
         saved = {(t.id, self._index) for t in trials if t.weights == mark and (had or t.id != self.id)}
@@ -294,7 +298,7 @@ class Fits(Attempt):
         if self.resumes_from is not None:
             return None
         if not signed and not saved:
-            self._session.seen.signed[mark] = {}
+            self._seen.signed[mark] = {}
             return None
         trial, fold = min(signed.keys() | saved)
         return f"fold {fold}" if trial == self.id else trial
@@ -309,7 +313,7 @@ class Fits(Attempt):
     def _first_with(self, model: Any) -> tuple[int, int]:
         """Return the trial, and its fold, that trained a model, or with an optimizer, first in this process."""
         try:
-            return self._session.seen.models.setdefault(model, self._key)
+            return self._seen.models.setdefault(model, self._key)
         except TypeError:  # it cannot be referred to weakly, or hashed
             return self._key
 

@@ -30,9 +30,9 @@ class OwnLearners:
             self._found[id(one)] = ref(one), now
             if not isinstance(one, Hashable):
                 continue
-            if one not in trial._session.seen.learners:
-                trial._session.seen.untrained.setdefault(one, now)
-            of, fold, attempt, trained = trial._session.seen.learners.get(one, (trial.id, trial._index, 0, ""))
+            if one not in trial._seen.learners:
+                trial._seen.untrained.setdefault(one, now)
+            of, fold, attempt, trained = trial._seen.learners.get(one, (trial.id, trial._index, 0, ""))
             allow(one)
             if not now or now != trained:
                 continue
@@ -44,7 +44,7 @@ class OwnLearners:
 
     def looked(self, trial: Fits) -> None:
         """State that the trial, its fold or its loop ends: what it has trained is its own."""
-        seen, untrained = trial._session.seen.learners, trial._session.seen.untrained
+        seen, untrained = trial._seen.learners, trial._seen.untrained
         for one in visible():
             now, frozen = mark(one), not getattr(one, "trainable", True)  # a layer of Keras
             if isinstance(one, Hashable) and not frozen:

@@ -137,7 +137,7 @@ class LoopPort(Port):
             self._trained_in_full = True
         self._weights.begins_epoch(epoch, sys._getframe(), own)
         pauses = self._may_resume or self._states.declined is not None  # as rank 0 alone may have declined it
-        asks = epoch is None and self.ended is None and (pauses or not self._session.seen.all_report)
+        asks = epoch is None and self.ended is None and (pauses or not self._seen.all_report)
         if asks and not (self._alone or this().place.launcher):  # rank 0 does not know of ranks that it has started
             self._follow_rank_0()
 
@@ -165,7 +165,7 @@ class LoopPort(Port):
                 f"Rank 0 has reported {self._at(self.epoch)} of trial {self.id} alone, so this rank would miss the end "
                 f"of the trial, and train on. {must}"
             )
-        self._session.seen.all_report = reported and not by_epoch
+        self._seen.all_report = reported and not by_epoch
         if follows() and not stops:  # rank 0 has declined a pause, because it could not save
             self.decline_pause()
         if self.epoch > before:
@@ -243,8 +243,7 @@ class LoopPort(Port):
         Raises:
             NotSupported: On rank 0, if the fit calls no callback on one of them: that rank would not follow.
         """
-        self._session.attaches(self)
-        if not self._session.attached(self, others):
+        if not self._session.attaches(self, others):
             raise NotSupported(
                 f"Rank 0 has a HaltuneCallback({self._name}), but another rank of this fit has none, so each would "
                 "wait for the other. Make the callback on every rank, not on rank 0 alone: only rank 0 reports."

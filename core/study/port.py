@@ -234,24 +234,15 @@ class Port(Fits):
                 self._saved(state, seconds, path)
                 return path
         self._lap += seconds
-        return self._left_out(state, full)
-
-    def _sign_weights(self) -> None:
-        """State that its present weights are of this trial, where they are known."""
-        self._weights.sign()
-        self._weights.notes()
-
-    def _left_out(self, state: State, why: str) -> str:
-        """Decline the pause of a state that a full disk has left out; return the path of the previous checkpoint."""
         if state.keep is False:
-            self._states.left_out = state
+            states.left_out = state
             if self.verdict is not None and self.verdict.action is Action.PAUSE:
                 state.declined = self.verdict
                 self.decline_pause()
         what = "its state" if state.keep is False else "its best model"
         then = "" if self._is_over else "; it keeps training"
         self.warn(
-            f"Trial {self.id}: {what} could not be saved ({why}){then}. Make room or raise disk_quota.",
+            f"Trial {self.id}: {what} could not be saved ({full}){then}. Make room or raise disk_quota.",
             "save",
             once=True,
         )
@@ -326,6 +317,11 @@ class Port(Fits):
         state = self._states.begins(self, keep, resumes_only, self._left, own, upcoming, self._weights.of_earlier)
         state.weights = self._mark
         return state
+
+    def _sign_weights(self) -> None:
+        """State that its present weights are of this trial, where they are known."""
+        self._weights.sign()
+        self._weights.notes()
 
     def _saved(self, state: State, seconds: float, path: str | None = None) -> None:
         """Note a state that was saved. seconds: that it took, which are not of the epoch. path: see `States.saved`."""
@@ -471,7 +467,7 @@ class Port(Fits):
             >>> study.trials[0].error
             'ValueError: the data is gone'
         """
-        refused = self._session.seen.refused
+        refused = self._seen.refused
         early = isinstance(error, HaltuneError) and not isinstance(error, RankLost) and not self.history.any_success
         full = isinstance(error, BaseException) and is_full(error)
         first = (early or full or isinstance(error, NotSupported)) and self.id not in refused
@@ -487,7 +483,7 @@ class Port(Fits):
         if self._held_here:
             if status is None:
                 self._pauses_unsaved()
-            self._draws.ends_epoch()  # a variable may hold the iterator, which is then closed later or never
+            self._draws.ends_epoch(over=True)  # a variable may hold the iterator, which is then closed later or never
             try:
                 self._session.end(self, status, failure, lost)
                 self._draws.saved_by_rank_0(self.resumes_from)

@@ -63,7 +63,7 @@ class OwnSchedules:
             of = [SchedulePlace.of(one, one in self._by_hand) for one in self._of(optimizer, asked=True)]
             noted += [(shapes_of(optimizer), of)] if of else []
         if noted:
-            trial._session.seen.schedules[trial._key] = float(trial.epoch), noted
+            trial._seen.schedules[trial._key] = float(trial.epoch), noted
 
     def _of(self, optimizer: Any, asked: bool) -> list[Any]:
         """Return the learning-rate schedules that an optimizer had when this was asked first.
@@ -80,7 +80,7 @@ class OwnSchedules:
 def _moved(trial: Fits, optimizer: Any, found: list[Any]) -> list[tuple[Any, SchedulePlace]]:
     """Return the schedules of an optimizer that do not continue from their places at the pause, with these."""
     nowhere = 0.0, list[tuple[Any, list[SchedulePlace]]]()
-    position, noted = trial._session.seen.schedules.get(trial._key, nowhere)
+    position, noted = trial._seen.schedules.get(trial._key, nowhere)
     places = [of for shapes, of in noted if shapes == shapes_of(optimizer)]
     if position != trial.epoch or len(places) != 1:
         return []

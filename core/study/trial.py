@@ -233,10 +233,10 @@ class Trial(LoopPort, KnowsAttributes):
         if self._placed is None:
             self._placed = capture()
         else:
-            self._session.seen.draws |= self._placed != capture()
+            self._seen.draws |= self._placed != capture()
             self._placed = True
         path = self.resumes_from if self._begins and self._alone else None
-        if path is None or not self._session.seen.draws or (self._counted and random_of(path).is_file()):
+        if path is None or not self._seen.draws or (self._counted and random_of(path).is_file()):
             return
         loop = f"trial.{'epochs' if self.unit == 'epoch' else 'steps'}()"
         why = f"its loop is not over {loop}"
@@ -335,11 +335,9 @@ class Trial(LoopPort, KnowsAttributes):
                     yield epoch
                 except GeneratorExit:
                     self._draws.ends_epoch()
-                    self._draws.places()
                     self.leaves_loop()
                     raise
                 self._draws.ends_epoch()
-                self._draws.places()
                 self.begins_epoch(None, own=True)
         finally:
             self._signals.counts = False
@@ -963,17 +961,9 @@ class Fold(Trial):
 
     # what it leaves to the trial
 
-    def _save(
-        self,
-        write: Callable[[Path], object],
-        suffix: str,
-        keep: bool | float,
-        resumes_only: bool,
-        about: str,
-        continues: bool = False,
-    ) -> str:
+    def _save(self, *how: Any) -> str:
         self._need_report()
-        return self._by_trial(lambda: self._trial._save(write, suffix, keep, resumes_only, about, continues))
+        return self._by_trial(lambda: self._trial._save(*how))
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         self._need_report()
