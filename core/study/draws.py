@@ -29,11 +29,7 @@ _START, _START_OF_FOLD = ".start", ".start-of-fold"  # of the one with which the
 
 
 class Draws:
-    """The random states of a trial.
-
-    Args:
-        session: The session of the process that holds the trial.
-    """
+    """The random states of a trial."""
 
     # the attempt in which a plain loop has started, so that its states have the process's random state; 0: none has
     _looped = 0

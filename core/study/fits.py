@@ -34,12 +34,7 @@ _MOST_MARKS = 100_000  # of models, which a process knows: half a kilobyte each
 
 
 class Fits(Attempt):
-    """A trial's attempt, with what its fits train.
-
-    Args:
-        session: The session of the process that holds the trial.
-        attempt: Its data, from the log.
-    """
+    """A trial's attempt, with what its fits train. Arguments as of `Port`."""
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
         super().__init__(**vars(attempt))

@@ -214,7 +214,7 @@ class Port(Fits):
 
         def written() -> list[str]:  # on rank 0, for all ranks: the path, and why there is none
             try:
-                temporary = states.path(self, suffix, state.keep)
+                temporary = Path(states.path(self, state, suffix))
                 with states.writing(self, temporary):
                     with without_barriers():
                         write(temporary)
@@ -267,8 +267,7 @@ class Port(Fits):
             OSError: If the folder cannot be made.
         """
         state = self._begins_save(keep)
-        place = partial(self._states.path, self, suffix, state.keep)
-        path: Path = self._session.once(self, "starts to be saved", lambda: str(place()), Path)
+        path = self._session.once(self, "starts to be saved", partial(self._states.path, self, state, suffix), Path)
         self._states.begun[path] = keep, state
         return path
 

@@ -50,12 +50,7 @@ class State:
 
 
 class States:
-    """The states of a trial.
-
-    Args:
-        session: The session of the process that holds the trial.
-        draws: The random states that they have next to them.
-    """
+    """The states of a trial. draws: the random states that they have next to them."""
 
     training: Training | None = None  # what torch's optimizers train in the block of the trial
     waiting: State | None = None  # an early state, saved since the last report
@@ -138,10 +133,10 @@ class States:
         before = [v for e, v in zip(curve.epochs, curve.values, strict=True) if e == earlier < curve.epochs[-1]]
         return log.problem.goal.of == "last" and before == [curve.values[-1]]
 
-    def path(self, attempt: Attempt, suffix: str, keep: bool | float) -> Path:
+    def path(self, attempt: Attempt, state: State, suffix: str) -> str:
         """Return a temporary path to write a state to, on rank 0. Raises OSError."""
-        a, epoch = attempt, saved_epoch(attempt, keep)
-        return self._session.checkpoints.begin(a.id, a.attempt, epoch, suffix, bool(keep), a.unit)
+        a, epoch = attempt, saved_epoch(attempt, state.keep)
+        return str(self._session.checkpoints.begin(a.id, a.attempt, epoch, suffix, bool(state.keep), a.unit))
 
     def commit(self, attempt: Attempt, state: State, temporary: Path, seconds: float) -> str:
         """Give a written state its name, on rank 0, and return its path; record it unless it is early.
@@ -158,18 +153,15 @@ class States:
                 if self.waiting is not None and checkpoints.is_written(self.waiting.path):
                     discard(Path(self.waiting.path))
             elif not self.record(attempt, state):
-                return self._not_saved(attempt)
+                lost, handled = _lost(attempt), sys.exc_info()[1]
+                if handled is None or not interrupts(handled):
+                    raise lost
+                # Ctrl-C, which the program handles, must come through
+                last = self._session.log.history.trial(attempt.id).checkpoint_epoch
+                resumes = f"after {self._session.log.problem.at(last)}, its last checkpoint" if last else "from scratch"
+                self._session.warn(f"{lost} It resumes {resumes}.")
+                return attempt.checkpoint or ""
         return state.path
-
-    def _not_saved(self, attempt: Attempt) -> str:
-        """Raise LeaseLost; in a handler of Ctrl-C, which must come through, warn and return the last checkpoint."""
-        lost, handled = _lost(attempt), sys.exc_info()[1]
-        if handled is None or not interrupts(handled):
-            raise lost
-        last = self._session.log.history.trial(attempt.id).checkpoint_epoch
-        resumes = f"after {self._session.log.problem.at(last)}, its last checkpoint" if last else "from scratch"
-        self._session.warn(f"{lost} It resumes {resumes}.")
-        return attempt.checkpoint or ""
 
     def saved(self, state: State, path: str | None) -> None:
         """Note a state that was saved. path: of a file of haltune's."""
@@ -189,9 +181,10 @@ class States:
 
         own: the program states a file of its own, on all ranks, so nothing is deleted.
         """
-        session, path = self._session, state.path
-        best = state.keep is False and not state.resumes_only
-        best = best and (self.keeps(attempt, True) or (not own and self._kept(attempt)))
+        session, path, t = self._session, state.path, self._session.log.history.trial(attempt.id)
+        # the state to resume from is kept as that of the best epoch, and this one replaces it
+        replaces = t.kept is not None and t.kept == t.checkpoint and t.checkpoint_epoch == attempt.epoch and not own
+        best = state.keep is False and not state.resumes_only and (self.keeps(attempt, True) or replaces)
         # an error may come after the append, so the file stays; the next save deletes files that the log lacks
         facts = {"resumes_only": state.resumes_only, "weights": state.weights}
         if not session.checkpointed(attempt, path, state.seconds, state.keep, **facts):
@@ -223,11 +216,6 @@ class States:
             return lacks and attempt.id in keepers(history, keep, attempt.id, cut)
 
         return session.once(attempt, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question)
-
-    def _kept(self, attempt: Attempt) -> bool:
-        """Return whether the state to resume from is kept as that of the best epoch, and this one replaces it."""
-        t = self._session.log.history.trial(attempt.id)
-        return t.kept is not None and t.kept == t.checkpoint and t.checkpoint_epoch == attempt.epoch
 
     @contextmanager
     def writing(self, attempt: Attempt, temporary: Path) -> Iterator[None]:
