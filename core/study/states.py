@@ -287,10 +287,10 @@ class States:
 
         within: an epoch of a loop.
         """
-        reported = self._trains_first is not None
-        if self.trained and not (reported or within):
+        reported, steps = self._trains_first is not None, self._made
+        if steps > self._made_before and not (reported or within):
             return False  # steps before the first report may have trained something else
-        made = (reported and self.trained) or (within and self._made > self._made_at_begin)
+        made = (reported and steps > self._made_before) or (within and steps > self._made_at_begin)
         steady, self._steady = self._steady, made and self._steady is not False
         return steady is True and not made
 

@@ -35,7 +35,6 @@ from .draws import random_of
 from .fits import Fits
 from .learners import OwnLearners
 from .schedules import OwnSchedules
-from .session import Seen
 
 _MOST = 10_000  # reports whose weights are known again
 
@@ -94,11 +93,7 @@ class OwnWeights:
     @cached_property
     def extras(self) -> Extras:
         """What its loop has next to what it trains."""
-        return Extras(self._seen.extras)
-
-    @property
-    def _seen(self) -> Seen:
-        return self._trial._seen
+        return Extras(self._trial._seen.extras)
 
     @property
     def _training(self) -> Training | None:
@@ -143,7 +138,7 @@ class OwnWeights:
             trial._own_weights = trial.id in signers
         if trial.id in signers:
             self._doubted = self._began_without(optimizer, marks)
-            signed = self._seen.signed
+            signed = self._trial._seen.signed
             # a copy of what this attempt has saved, as in MAML
             now = any(signed.get(mark, {}).get(trial._key) == trial.attempt for mark in marks)
             kept = now or trial.epoch or trial._by_framework
@@ -212,7 +207,7 @@ class OwnWeights:
         path = self._resumed_from
         if path is None or training is None or not trial._alone:
             return
-        seen, key = self._seen.flags, trial._key
+        seen, key = self._trial._seen.flags, trial._key
         if key not in seen or seen[key][0] != trial.epoch:
             seen[key] = float(trial.epoch), flags_in(random_of(path))
         _, known = seen[key]
@@ -250,7 +245,7 @@ class OwnWeights:
                     training = self._training
                     extras.ends_epoch(place if trial._stops else None, training.weights if training else ())
                 if trial._stops:
-                    self._seen.numbers.pauses(place, frame)
+                    self._trial._seen.numbers.pauses(place, frame)
         elif self._began != (trial.attempt, trial._index):
             self._began = trial.attempt, trial._index
             if states:
@@ -261,7 +256,7 @@ class OwnWeights:
 
     def _begins_numbers(self, place: tuple[int, int, float], frame: FrameType) -> None:
         """Hint at numbers of the program that are again as where the trial started, or go on from trial to trial."""
-        trial, numbers = self.trains, self._seen.numbers
+        trial, numbers = self.trains, self._trial._seen.numbers
         what, where = f"has resumed after {trial._at(trial.epoch)}", "it paused"
         if not trial._resumes:
             numbers.starts(place[:2], frame)
@@ -293,7 +288,7 @@ class OwnWeights:
 
     def _kinds(self, path: str) -> frozenset[updates.Kind]:
         """Return the kinds of optimizers before a pause: those of its file, if another process has trained."""
-        seen, key = self._seen.optimizers, self.trains._key
+        seen, key = self._trial._seen.optimizers, self.trains._key
         if key not in seen:
             seen[key] = updates.optimizers_in(path)
         return seen[key]
@@ -330,7 +325,7 @@ class OwnWeights:
     @property
     def _knows_weights(self) -> bool:
         """True if this process has seen weights of the trial."""
-        signed = self._seen.signed
+        signed = self._trial._seen.signed
         return bool(self._begun_with) or any(self.trains._key in trainings for trainings in signed.values())
 
     def _began_here(self, marks: set[int]) -> bool:
@@ -391,13 +386,13 @@ class OwnWeights:
                     self._earlier.setdefault(self._marks, self._at)
                 self._marks, self._at = marks, None
             self._doubt(training)
-            key, seen = self.trains._key, self._seen.optimizers
+            key, seen = self.trains._key, self._trial._seen.optimizers
             seen[key] = seen.get(key, frozenset()) | training.kinds()
             training.looks_again()
 
     def _doubt(self, training: Training) -> None:
         """Warn once if a resumed trial started with weights that it did not have, in a program that keeps its own."""
-        trial, seen = self.trains, self._seen
+        trial, seen = self.trains, self._trial._seen
         if training.reported:
             seen.keeps_weights = not training.changes and seen.keeps_weights is not False
         if seen.keeps_weights is None:
@@ -429,7 +424,7 @@ class OwnWeights:
         self.schedules.notes(trial)
         flags = training.flags if trial._stops and trial._model is None and training is not None else []
         if flags:  # the function that trained has not returned
-            self._seen.flags[trial._key] = float(trial.epoch), flags
+            self._trial._seen.flags[trial._key] = float(trial.epoch), flags
 
     def replaced(self, frame: FrameType) -> bool | None:
         """Return whether the program, by its functions on the stack, holds another model than it has trained.
