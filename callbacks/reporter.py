@@ -124,6 +124,9 @@ class Detached(LoopPort):
 
     breaks = fail
 
+    def fits(self, under_way: Any) -> None:
+        """Do nothing, as `finish`."""
+
 
 class Reporter:
     """Connection of one training loop with one trial.

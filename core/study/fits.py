@@ -5,7 +5,8 @@
     restart         a training that starts again before what it reported: the curve starts again, as a new attempt
     _recorded       at a report: its updates keep pace with its positions
 
-`Port` adds reports, states and the end; `OwnWeights` looks at the weights of a loop that states no model.
+`Port` adds reports, states and the end. `OwnWeights` looks at the weights of a loop that states no model: it reads the
+fields of `Fits`, and sets `_loads`, `_own_weights` and `_retries` where the weights show what the loop does not state.
 """
 
 from __future__ import annotations

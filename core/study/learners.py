@@ -32,7 +32,7 @@ class OwnLearners:
                 continue
             if one not in trial._seen.learners:
                 trial._seen.untrained.setdefault(one, now)
-            of, fold, attempt, trained = trial._seen.learners.get(one, (trial.id, trial._index, 0, ""))
+            of, fold, attempt, trained = trial._seen.learners.get(one, (*trial._key, 0, ""))
             allow(one)
             if not now or now != trained:
                 continue
@@ -50,7 +50,7 @@ class OwnLearners:
             if isinstance(one, Hashable) and not frozen:
                 known = "", self._before(one), untrained.get(one), seen.get(one, ("",))[-1]  # also if it was set back
                 if now not in known:
-                    seen[one] = trial.id, trial._index, trial.attempt, now
+                    seen[one] = *trial._key, trial.attempt, now
         for one in self._refused:  # perhaps no variable has it any more
             allow(one)
         self._refused.clear()

@@ -237,7 +237,7 @@ class OwnWeights:
         states = trial._model is None  # otherwise the loop itself sees to what has a state
         if not (states or own) or not self._trial._alone:  # FSDP shows a weight now whole, now in parts
             return
-        place = trial.id, trial._index, float(trial.epoch)
+        place = *trial._key, float(trial.epoch)
         if epoch is None:
             if trial._stops or self._looked != trial.epoch:  # not at each step between two reports
                 self._looked = trial.epoch
