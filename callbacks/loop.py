@@ -30,7 +30,7 @@ from haltune._utils.interruption import Interruption
 from haltune._utils.randomness import OwnGenerators, put, put_back
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks import follows, in_place_of_barriers, lone, this, torch_ranks
+from haltune.ranks import follows, in_place_of_barriers, lone, torch_ranks
 from haltune.study import Trial
 from haltune.study.draws import RANDOM, put_beside, random_of
 from haltune.study.port import check_write, check_written
@@ -96,7 +96,7 @@ class TrainingLoop:
         self._reporter = Reporter(trial, verbose=verbose, now=now)
         self._suffix, self._together = suffix, together
         self._save = save if save is None or not background else partial(_save_at_once, save)
-        self._copies = save if background and (this().alone or together) else None  # returns what writes the copy
+        self._copies = save if background and (trial.alone or together) else None  # returns what writes the copy
         self._behind = Behind(self._reporter)
         self._generators = OwnGenerators()
         self._epoch: int | None = None
@@ -134,7 +134,7 @@ class TrainingLoop:
         If the study counts tokens, yield the steps of this attempt, from 1.
         """
         if self._together:
-            _need_group()
+            _need_group(self.trial)
         model = self._trained_model()
         starts = self.trial.begins_loop(model)
         if self.trial.ended is None and self.trial.verdict is not None and self.trial.verdict.stops:
@@ -148,7 +148,7 @@ class TrainingLoop:
                 path = self._random(checkpoint)
             self.trial.doubts_orders(*self._generators.begins(path))
         self.trial.before_end(None)  # of an earlier loop
-        with Interruption(self._save is not None and this().alone) as interruption:
+        with Interruption(self._save is not None and self.trial.alone) as interruption:
             try:
                 yield from self._epochs(interruption)
             except GeneratorExit:
@@ -319,8 +319,8 @@ class TrainingLoop:
         but ranks save together. So with several ranks this waits for the end of the trial, which an error does not
         reach.
         """
-        saved = self._save is not None and self._reported and this().alone
-        if this().alone:
+        saved = self._save is not None and self._reported and self.trial.alone
+        if self.trial.alone:
             self._commit()
         if saved:
             self._keep_last()
@@ -488,9 +488,9 @@ def other_ranks(
     )
 
 
-def _need_group() -> None:
+def _need_group(trial: Trial) -> None:
     """Raise NotSupported if ranks cannot save together, because they cannot wait for each other."""
-    if not this().alone and torch_ranks().alone:
+    if not trial.alone and torch_ranks().alone:
         raise NotSupported(
             "With together=True the ranks wait for each other, but torch.distributed is not initialised. Call "
             "torch.distributed.init_process_group() before the loop."

@@ -118,8 +118,8 @@ class Fits(Attempt):
         return self._first is not None
 
     @property
-    def _alone(self) -> bool:
-        """True if this process alone trains it: ranks may share weights, and leave a loop at different epochs."""
+    def alone(self) -> bool:
+        """True if no other rank trains with this process: ranks share weights, and leave a loop at different epochs."""
         return this().alone
 
     @property
@@ -332,7 +332,7 @@ class Fits(Attempt):
             return
         if not (self.goes_back(epoch) or (epoch == self.epoch and self._resumes and not self._loads)):
             return
-        if self._own_weights and self._resumes and epoch <= self._first_reported and self._alone:
+        if self._own_weights and self._resumes and epoch <= self._first_reported and self.alone:
             raise NotSupported(
                 f"Trial {self.id} resumes with weights that it has trained to {self._at(self.epoch)}, but reports "
                 f"{self._at(epoch)}, so it would count as less than it trains. Continue the count after "
@@ -381,7 +381,7 @@ class Fits(Attempt):
         """
         self._first, self._left, self._asks = self._first or epoch, None, False
         training = None if self._model is None else self._states.training
-        if training is not None and not training.begun and self._alone:  # a loop of the user's own states it by itself
+        if training is not None and not training.begun and self.alone:  # a loop of the user's own states it by itself
             self._by_framework = True
             training.counts()
         if updates is not None:
@@ -460,7 +460,7 @@ class Fits(Attempt):
     def _handled(self) -> Failure | None:
         """Return the failure of the last fit that an exception ended, and that the program has handled; else None."""
         fit, self._fit = self._fit, None
-        if self._broken is None and fit is not None and self._alone and not self._is_over and not fit():
+        if self._broken is None and fit is not None and self.alone and not self._is_over and not fit():
             self._broken = Failure(
                 f"An exception, which the program handled, ended its fit after {self._at(self.epoch)}. To end a "
                 "fit early, use the framework's own way."

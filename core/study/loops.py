@@ -52,7 +52,7 @@ class LoopPort(Port):
                 a STOP or PAUSE, and this one is of another model.
         """
         self._weights.learners.looks(self._weights.trains)
-        if self._counted and self._stops and self._alone and not self._raised:
+        if self._counted and self._stops and self.alone and not self._raised:
             self._need_same_model(model)
         # an exception ended the previous loop
         self._retries, self._broken, self._raised = self._broken is not None, None, False
@@ -138,7 +138,7 @@ class LoopPort(Port):
         self._weights.begins_epoch(epoch, sys._getframe(), own)
         pauses = self._may_resume or self._states.declined is not None  # as rank 0 alone may have declined it
         asks = epoch is None and self.ended is None and (pauses or not self._seen.all_report)
-        if asks and not (self._alone or this().place.launcher):  # rank 0 does not know of ranks that it has started
+        if asks and not (self.alone or this().place.launcher):  # rank 0 does not know of ranks that it has started
             self._follow_rank_0()
 
     def _follow_rank_0(self) -> None:
@@ -191,7 +191,7 @@ class LoopPort(Port):
 
         If an exception leaves it, and the program handles the exception, the trial fails, as by `breaks`.
         """
-        self._raised = self._block == os.getpid() and self._alone and raises_through(sys._getframe(1))
+        self._raised = self._block == os.getpid() and self.alone and raises_through(sys._getframe(1))
         if self._raised and self.ended is None and not self._stops:
             self._broken = Failure(
                 f"An exception, which the program handled, ended its loop after {self._at(self.epoch)}. To end a "
@@ -208,7 +208,7 @@ class LoopPort(Port):
         Within `with trial:` another fit starts the curve again, from where it starts. Otherwise the trial fails at the
         end of the block, also if the program has handled the exception. Without a block it fails at once.
         """
-        if self.ended is None and self._block == os.getpid() and self._alone:
+        if self.ended is None and self._block == os.getpid() and self.alone:
             self._broken = Failure.by(error)
         else:
             self.fail(error)
@@ -223,7 +223,7 @@ class LoopPort(Port):
                 `haltune.callbacks.base.caller("fit", "tinyfit") is not None`.
         """
         self._fit = under_way
-        if under_way is None and self._alone:
+        if under_way is None and self.alone:
             self._sign_weights()  # a function that trains may drop a part of them when it returns
 
     def before_end(self, act: Callable[[], object] | None) -> None:

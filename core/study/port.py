@@ -187,7 +187,7 @@ class Port(Fits):
         """
         check_write(write)
         # the loops of haltune decline a pause themselves; ranks that this one has started might miss that it does
-        follow = torch_ranks().alone or not self._alone
+        follow = torch_ranks().alone or not self.alone
         continues = self._block is not None and not self.stated and follow
         try:
             return self._save(write, suffix, keep, resumes_only, "is saved", continues)

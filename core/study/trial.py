@@ -235,7 +235,7 @@ class Trial(LoopPort, KnowsAttributes):
         else:
             self._seen.draws |= self._placed != capture()
             self._placed = True
-        path = self.resumes_from if self._begins and self._alone else None
+        path = self.resumes_from if self._begins and self.alone else None
         if path is None or not self._seen.draws or (self._counted and random_of(path).is_file()):
             return
         loop = f"trial.{'epochs' if self.unit == 'epoch' else 'steps'}()"
@@ -455,7 +455,7 @@ class Trial(LoopPort, KnowsAttributes):
         if not self._held_here:
             self.adopt()
         self._draws.starts(self.resumes_from)  # raises an error if its random state is damaged
-        if self._alone:  # ranks would leave at different epochs
+        if self.alone:  # ranks would leave at different epochs
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
@@ -546,7 +546,7 @@ class Trial(LoopPort, KnowsAttributes):
                     self._doubt_kept()
                 self._session.log_ended()
                 return False
-            if isinstance(error, LeaseLost) and self._alone and self.history.trial(self.id).attempt > self.attempt:
+            if isinstance(error, LeaseLost) and self.alone and self.history.trial(self.id).attempt > self.attempt:
                 self.interrupt()  # this worker counted as lost, and the trial was offered again
                 self._session.warn(f"{error} This program continues with another trial.", "taken")
                 return True

@@ -205,7 +205,7 @@ class OwnWeights:
         """
         trial, training = self.trains, self._training
         path = self._resumed_from
-        if path is None or training is None or not trial._alone:
+        if path is None or training is None or not trial.alone:
             return
         seen, key = self._trial._seen.flags, trial._key
         if key not in seen or seen[key][0] != trial.epoch:
@@ -226,7 +226,7 @@ class OwnWeights:
 
     def loads(self, frame: FrameType) -> None:
         """State that the program asks for its state, in a frame: nothing shows where a loop over `range` starts."""
-        if self.trains._resumes and self._trial._alone:
+        if self.trains._resumes and self._trial.alone:
             self._frozen |= _frozen(frame)
 
     def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
@@ -235,7 +235,7 @@ class OwnWeights:
         if epoch is None:
             self.notes()
         states = trial._model is None  # otherwise the loop itself sees to what has a state
-        if not (states or own) or not self._trial._alone:  # FSDP shows a weight now whole, now in parts
+        if not (states or own) or not self._trial.alone:  # FSDP shows a weight now whole, now in parts
             return
         place = *trial._key, float(trial.epoch)
         if epoch is None:
@@ -300,7 +300,7 @@ class OwnWeights:
             return False
         known = self._knows_weights
         others = known and bool(marks) and not self._began_here(marks)
-        if (self._doubted or not known) and self._trial._alone:  # a new process knows none
+        if (self._doubted or not known) and self._trial.alone:  # a new process knows none
             there = updates.saved_in(path, optimizer)
             trial._own_weights |= bool(there) and not updates.lacks(path, optimizer)
             others = others or (there is False and not known)
@@ -314,7 +314,7 @@ class OwnWeights:
         """
         trial, training = self.trains, self._training
         by_framework = trial._model is not None and training is not None and not training.begun
-        if not trial._resumes or trial.resumes_from is None or by_framework or not self._trial._alone:
+        if not trial._resumes or trial.resumes_from is None or by_framework or not self._trial.alone:
             return None
         count, _ = updates.kind_of(optimizer.param_groups, {})
         if (kinds := self._kinds(trial.resumes_from)) and count not in {counted for counted, _ in kinds}:
@@ -349,7 +349,7 @@ class OwnWeights:
         else:
             former = None if now is None else replace(now, former=None)
             self._model = now = _Model(updated, 0 if handled is None else id(handled), 1, former)
-        if (former := now.former) is None or not self._trial._alone:
+        if (former := now.former) is None or not self._trial.alone:
             return 0
         failed = now.handles not in (0, former.handles)  # CatBoost leaves an error handled for good
         if position is not None:
@@ -398,7 +398,7 @@ class OwnWeights:
         if seen.keeps_weights is None:
             return  # the next report shows it
         resumed = self._doubted is not None and trial._loads
-        if resumed and seen.keeps_weights and self._trial._alone:  # ranks may share weights otherwise
+        if resumed and seen.keeps_weights and self._trial.alone:  # ranks may share weights otherwise
             trial.warn(
                 f"Trial {trial.id} has resumed {self._doubted} started with weights that it did not have there. Save "
                 "all that it trains, without rounding, and load it from trial.checkpoint into the model that the "
