@@ -527,7 +527,7 @@ class Reporter:
     def fail(self, error: BaseException) -> None:
         """End the trial by an exception: interrupted for Ctrl-C and SIGTERM (also waiting ones), otherwise failed.
 
-        Within `with trial:` the program may handle the exception and fit again; see `Port.breaks`.
+        Within `with trial:` the program may handle the exception and fit again; see `LoopPort.breaks`.
         """
         if interrupts(error) or self.waits:
             # a trial that was to end is not offered again; one that was to pause is

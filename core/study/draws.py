@@ -65,7 +65,7 @@ class Draws:
         self._starts[suffix] = capture()
 
     def restores(self, put_back: Callable[[], object] | None = None) -> None:
-        """State that a loop is about to restore a random state. put_back: see `Port.restores_randomness`."""
+        """State that a loop is about to restore a random state. put_back: see `LoopPort.restores_randomness`."""
         self._before, self._restores = capture() | self._before, True  # torch may be imported within the block
         self._put_back = self._put_back or put_back
 

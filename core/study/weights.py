@@ -230,7 +230,7 @@ class OwnWeights:
             self._frozen |= _frozen(frame)
 
     def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
-        """State that a loop starts an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
+        """State that a loop starts an epoch, in a frame; None: it has ended one. own: see `LoopPort.begins_epoch`."""
         trial, extras = self.trains, self.extras
         if epoch is None:
             self.notes()
