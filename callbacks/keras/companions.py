@@ -26,7 +26,7 @@ import numpy as np
 from haltune._utils import generators
 from haltune._utils.code import mentioned
 from haltune.errors import NotSupported
-from haltune.study.port import weak
+from haltune.study.fits import weak
 
 from .. import objects, plain
 from ..changes import clocks, is_time

@@ -17,7 +17,7 @@ from haltune._utils.around import own_classes
 from haltune._utils.code import functions_in
 from haltune._utils.interruption import caller, variables
 from haltune.errors import NotSupported
-from haltune.study.port import weak
+from haltune.study.fits import weak
 
 from .. import objects
 from . import shuffles

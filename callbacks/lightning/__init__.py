@@ -27,7 +27,7 @@ from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
-from haltune.study.port import warn_of_ranks
+from haltune.study.loops import warn_of_ranks
 
 from .. import carried, plain
 from ..base import Reporting, framework_bases, of_instance, over
@@ -287,8 +287,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             ranks = ranks_of(trainer)
             self._reporter.defer(Interruption(ranks.alone and not shards.sharded(trainer)))
             self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
-            self.trial.attaches()  # a subclass may replace `setup`, in which all have been
-            self.trial.need_attached(ranks.size - 1)
+            self.trial.attaches(ranks.size - 1)  # again: a subclass may replace `setup`
             checks.same_trial(ranks, self.trial)
             # a metric may be logged on rank 0 alone, and all ranks must report at the same points
             stops, self._validates = ranks.once(lambda: (self._begin(trainer), self._validates))

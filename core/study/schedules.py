@@ -10,7 +10,7 @@ from haltune._utils.schedules import SchedulePlace, continues, schedules_of
 from haltune._utils.updates import shapes_of
 from haltune.ranks import follows
 
-from .port import Port
+from .fits import Fits
 
 
 class OwnSchedules:
@@ -23,7 +23,7 @@ class OwnSchedules:
         self._behind: WeakKeyDictionary[Any, tuple[float, int, SchedulePlace]] = WeakKeyDictionary()
         self._by_hand: WeakSet[Any] = WeakSet()  # schedules of whose optimizers the program sets the rates, too
 
-    def begins(self, trial: Port, optimizer: Any) -> None:
+    def begins(self, trial: Fits, optimizer: Any) -> None:
         """Warn once if a trial has resumed, and a learning-rate schedule does not continue from its place at the pause.
 
         A program that gives schedule.step() the number of the epoch moves it there with its first step.
@@ -54,7 +54,7 @@ class OwnSchedules:
                         )
         self._by_hand.update(one for one in found if not SchedulePlace.of(one).sets)
 
-    def notes(self, trial: Port) -> None:
+    def notes(self, trial: Fits) -> None:
         """Note where the schedules of a trial are that pauses; the last call before its end counts."""
         if not trial._stops or trial._model is not None or trial._states.trained or follows():
             return
@@ -63,7 +63,7 @@ class OwnSchedules:
             of = [SchedulePlace.of(one, one in self._by_hand) for one in self._of(optimizer, asked=True)]
             noted += [(shapes_of(optimizer), of)] if of else []
         if noted:
-            trial._session.seen.schedules[trial._key] = float(trial.epoch), noted
+            trial._seen.schedules[trial._key] = float(trial.epoch), noted
 
     def _of(self, optimizer: Any, asked: bool) -> list[Any]:
         """Return the learning-rate schedules that an optimizer had when this was asked first.
@@ -77,10 +77,10 @@ class OwnSchedules:
         return [one for reference in held or () if (one := reference()) is not None]
 
 
-def _moved(trial: Port, optimizer: Any, found: list[Any]) -> list[tuple[Any, SchedulePlace]]:
+def _moved(trial: Fits, optimizer: Any, found: list[Any]) -> list[tuple[Any, SchedulePlace]]:
     """Return the schedules of an optimizer that do not continue from their places at the pause, with these."""
     nowhere = 0.0, list[tuple[Any, list[SchedulePlace]]]()
-    position, noted = trial._session.seen.schedules.get(trial._key, nowhere)
+    position, noted = trial._seen.schedules.get(trial._key, nowhere)
     places = [of for shapes, of in noted if shapes == shapes_of(optimizer)]
     if position != trial.epoch or len(places) != 1:
         return []
@@ -98,7 +98,7 @@ def _moved(trial: Port, optimizer: Any, found: list[Any]) -> list[tuple[Any, Sch
     return moved
 
 
-def _warn(trial: Port, fact: str, advice: str) -> None:
+def _warn(trial: Fits, fact: str, advice: str) -> None:
     trial.warn(
         f"Trial {trial.id} has resumed {fact}, so it does not train as it would have without the pause. {advice}.",
         "schedule state",

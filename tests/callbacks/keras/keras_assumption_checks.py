@@ -378,7 +378,7 @@ def test_a_compiled_step_of_tensorflow_has_its_graphs():
         model = keras.Sequential([keras.Input((2,)), *layers, keras.layers.Dense(1)])
         model.compile("sgd", "mse")
         model.fit(X, Y, epochs=1, verbose=0)
-        found.append(saving.draws_by_tensorflow(model))
+        found.append(draws.draws_by_tensorflow(model))
     assert found == [False, True], "Without it: a trial with such draws would pause, and resume with others."
 
 
