@@ -109,6 +109,14 @@ def _searches_have_no_ranks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _no_disk_is_waited_for() -> Iterator[None]:
+    """A flush to the disk is for a loss of power, of which no test is: thousands of checkpoints here are flushed."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("os.fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _sb3_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Stable-Baselines3 makes a folder in the system's temporary one for each training, in programs of tests too."""
     with pytest.MonkeyPatch.context() as patched:

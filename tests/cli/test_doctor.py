@@ -259,11 +259,12 @@ with trial:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("every", "finds"),
     [
         (2, "paused after epoch 2, it reports exactly the same 4 epochs"),
-        pytest.param(3, "reports nothing after epoch 3, so a pause cannot be judged", marks=pytest.mark.slow),
+        (3, "reports nothing after epoch 3, so a pause cannot be judged"),
     ],
 )
 def test_a_program_that_does_not_report_each_epoch_is_rehearsed_by_its_reports(every, finds, doctor, tmp_path):

@@ -117,7 +117,7 @@ def test_when_all_that_went_on_fail_the_best_that_is_left_is_trained_in_full(asy
 # -- rounds -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("asynchronous", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("form", [SuccessiveHalving, pytest.param(Hyperband, marks=pytest.mark.slow)])
 def test_brackets_repeat_until_the_budget_ends_and_run_once_without_one(form: Any, asynchronous: bool) -> None:
     make = lambda: form(asynchronous=asynchronous)  # noqa: E731

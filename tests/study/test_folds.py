@@ -260,6 +260,7 @@ def over(s: Study, k: int) -> tuple[TrialRecord, list[Any]]:
     return s.trials[0], log
 
 
+@pytest.mark.slow
 @given(data=st.data(), k=st.integers(1, 4), epochs=st.integers(1, 4))
 @settings(max_examples=25, deadline=None)
 def test_a_trial_paused_within_and_between_folds_equals_one_that_never_paused(

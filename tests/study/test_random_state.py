@@ -541,6 +541,7 @@ for trial in study:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [pytest.param(0, marks=pytest.mark.slow), 1])  # 0: before torch is imported
 def test_a_trial_whose_new_process_imports_torch_late_splits_its_data_as_before(killed: int, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -709,6 +710,7 @@ for trial in study:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_program_without_a_block_splits_its_data_as_before(tmp_path: Path) -> None:
     run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     splits = [run([sys.executable, "-c", OF_A_FRAMEWORK, at]).stdout for at in ("1 2", "2 3", "never")]
@@ -716,6 +718,7 @@ def test_a_killed_program_without_a_block_splits_its_data_as_before(tmp_path: Pa
     assert len({*splits}) == 1, splits
 
 
+@pytest.mark.slow
 def test_no_new_trial_begins_with_the_random_state_of_another_one(tmp_path: Path) -> None:
     study, begun = Study({"x": Float(0.0, 1.0)}, "val_loss", max_epochs=9, seed=0, budget="40 trials", verbose=0), []
     random.seed(0)

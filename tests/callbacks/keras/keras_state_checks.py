@@ -126,6 +126,7 @@ def test_what_cannot_be_put_back_is_said_when_the_trial_resumes():
         trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Counting()), (2,))
 
 
+@pytest.mark.slow
 def test_a_schedule_that_counts_its_calls_is_called_once_an_epoch_and_continues():
     calls = []
 
@@ -156,6 +157,7 @@ class Penalizes(keras.callbacks.Callback):
         self.penalty.assign(self.penalty + 0.1)
 
 
+@pytest.mark.slow
 def test_a_variable_that_a_callback_changes_continues():
     def train(trial):
         penalty = keras.Variable(0.0, trainable=False)
@@ -184,6 +186,7 @@ def warmed(y, p):
     return keras.ops.mean((y - p) ** 2) + BETA * keras.ops.mean(p**2)
 
 
+@pytest.mark.slow
 def test_a_variable_of_a_module_that_a_callback_changes_continues():
     def train(trial):
         BETA.assign(0.0)  # as in another process
@@ -356,6 +359,7 @@ class Loosens(keras.callbacks.Callback):
         self.model.pull.weight *= 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BACKEND == "jax", reason="it is compiled")
 def test_a_number_that_a_callback_changes_in_a_loss_of_the_model_continues():
     def make(lr):
@@ -493,6 +497,7 @@ def test_what_a_stateful_layer_carries_continues():
     assert_equal(train)
 
 
+@pytest.mark.slow
 def test_a_list_of_the_programs_own_keeps_what_it_collects():
     seen = []
 
@@ -518,6 +523,7 @@ def test_what_cannot_be_read_is_said_once():
     assert len([w for w in said if issubclass(w.category, HaltuneWarning)]) == 1
 
 
+@pytest.mark.slow
 @once
 def test_an_iterator_under_way_declines_a_pause_and_one_that_has_ended_does_not():
     class Reads(keras.callbacks.Callback):
@@ -555,6 +561,7 @@ class Dates(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = 0.01 / self.length.total_seconds()
 
 
+@pytest.mark.slow
 @once
 def test_times_and_paths_in_a_callback_continue_and_the_start_is_that_of_the_fit():
     made, starts = [], []
@@ -568,6 +575,7 @@ def test_times_and_paths_in_a_callback_continue_and_the_start_is_that_of_the_fit
     assert made[-1].started >= starts[-1]
 
 
+@pytest.mark.slow
 @once
 def test_bars_of_tqdm_decline_no_pause():
     TqdmCallback = pytest.importorskip("tqdm.keras").TqdmCallback
@@ -600,6 +608,7 @@ class Weights(keras.utils.PyDataset):
         return X[rows], Y[rows], self.weights[rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_dataset", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_array_that_a_callback_changes_is_still_that_of_the_data(by_dataset):
     def train(trial):
@@ -624,6 +633,7 @@ class Frees(keras.callbacks.Callback):
         self.held = None
 
 
+@pytest.mark.slow
 @once
 def test_an_array_that_a_callback_frees_prevents_no_pause():
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Frees()))
@@ -739,6 +749,7 @@ class Follows(keras.Model):
         return {"error": keras.ops.mean((self(data[0]) - data[1]) ** 2)}
 
 
+@pytest.mark.slow
 @once
 def test_an_average_within_the_model_that_its_step_updates_continues_if_it_is_not_trainable():
     def train(trial, trainable=False):
@@ -814,6 +825,7 @@ class Running(keras.metrics.Mean):
         return super().update_state(keras.ops.abs(y_true - y_pred))
 
 
+@pytest.mark.slow
 def test_a_metric_that_is_never_reset_continues():
     def train(trial):
         model = trial.load_model()
@@ -825,6 +837,7 @@ def test_a_metric_that_is_never_reset_continues():
     assert_equal(train, metric="val_running")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="compiles for seconds")
 def test_a_scaled_loss_continues():
     def scaled(lr):
@@ -848,6 +861,7 @@ def test_batches_whose_scaled_gradients_overflow_are_steps_of_the_study():
     assert int(made[0].optimizer.iterations) < 12
 
 
+@pytest.mark.slow
 @once
 @pytest.mark.skipif(not hasattr(keras.optimizers, "MultiOptimizer"), reason="newer than this Keras")
 def test_the_rates_of_several_optimizers_in_one_continue():
@@ -1026,6 +1040,7 @@ def test_a_program_that_splits_its_rows_behind_load_model_splits_them_as_before(
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @once
 def test_a_table_that_a_dataset_replaces_by_its_rows_declines_the_pause():
     pandas = pytest.importorskip("pandas")
@@ -1056,6 +1071,7 @@ def test_a_table_that_a_dataset_replaces_by_its_rows_declines_the_pause():
     assert_equal(train, at=(2,))
 
 
+@pytest.mark.slow
 @once
 def test_images_that_a_generator_of_keras_turns_continue():
     def train(trial):
@@ -1292,6 +1308,7 @@ def scattered_batches():
         yield X[rows], Y[rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "options"), [(Scattered, {}), (scattered_batches, {"steps_per_epoch": 2})])
 def test_a_generator_that_the_code_of_the_data_names_in_its_module_continues_unless_it_is_read_ahead(make, options):
     def train(trial):
@@ -1476,6 +1493,7 @@ def large():
     return model
 
 
+@pytest.mark.slow
 @once
 @pytest.mark.parametrize(
     "copy", [*(pytest.param(copy, marks=pytest.mark.slow) for copy in (clone, flat)), tensors, None]
@@ -1527,6 +1545,7 @@ class Draws(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = 0.01 * (1 + drawn) / (1 + float(self.mean.result()))
 
 
+@pytest.mark.slow
 def test_generators_and_metrics_of_keras_in_a_callback_continue():
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Draws()))
 
@@ -1556,6 +1575,7 @@ def test_a_setting_of_an_optimizer_that_a_compiled_step_does_not_read_again_has_
         assert_equal(train, at=(2,), epochs=4)
 
 
+@pytest.mark.slow
 @once
 def test_a_backup_of_keras_that_a_killed_attempt_has_left_does_not_skip_epochs(tmp_path):
     """It is ahead of the checkpoint from which the trial resumes."""
@@ -1653,6 +1673,7 @@ def test_averages_in_an_object_of_the_programs_continue(form):
         assert_equal(train)
 
 
+@pytest.mark.slow
 @once
 @pytest.mark.parametrize("form", [True, False])
 def test_averages_that_are_made_later_decline_the_pause(form):
@@ -1661,6 +1682,7 @@ def test_averages_that_are_made_later_decline_the_pause(form):
     assert made[1].attempt == 1
 
 
+@pytest.mark.slow
 @once
 def test_a_model_that_a_callback_makes_in_place_of_none_declines_the_pause_unless_the_start_of_a_fit_makes_it():
     class Best(keras.callbacks.Callback):
@@ -1795,6 +1817,7 @@ def test_a_pause_between_two_fits_is_declined_if_the_program_changes_something_t
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @once
 def test_a_pause_between_two_fits_is_declined_if_the_program_draws_by_a_generator_of_its_own_there(monkeypatch):
     monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
@@ -1815,6 +1838,7 @@ def test_a_pause_between_two_fits_is_declined_if_the_program_draws_by_a_generato
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @once
 def test_a_generator_that_an_earlier_fit_than_the_last_has_read_is_not_paused(monkeypatch):
     monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
@@ -1929,6 +1953,7 @@ def test_a_model_whose_layer_draws_from_a_generator_of_its_module_is_kept():
     assert value == pytest.approx(study.best.value, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swaps", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_training_whose_averages_are_evaluated_continues(swaps):
     assert_equal(
@@ -1983,6 +2008,7 @@ def test_a_loop_that_calls_no_hook_before_its_first_epoch_is_refused(hook):
         getattr(callback, hook)(0, {"val_loss": 1.0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_list_of_callbacks_that_the_program_makes_for_a_fit_continues_in_the_data(again):
     """again: in two fits, of which the second starts where the trial does not pause."""
@@ -2013,6 +2039,7 @@ def test_a_plain_loop_that_saves_a_model_of_keras_continues_its_dropout(method):
     assert_equal(train)
 
 
+@pytest.mark.slow
 def test_a_loop_over_the_epochs_of_a_trial_that_saves_a_model_of_keras_continues_its_dropout():
     def train(trial):
         model = keras.models.load_model(trial.checkpoint) if trial.checkpoint else net(momentum(0.01))
@@ -2106,6 +2133,7 @@ class Fills(keras.layers.Layer):
         return super().get_config() | {"empty": self.empty}
 
 
+@pytest.mark.slow
 def test_a_setting_that_is_nan_is_not_said_to_change():
     def make(lr):
         model = keras.Sequential([keras.Input((3,)), Fills(), keras.layers.Dense(1)])
@@ -2128,6 +2156,7 @@ class Remembers(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = 0.1 * getattr(owner, self.name)
 
 
+@pytest.mark.slow
 def test_a_record_that_a_callback_keeps_in_a_model_of_keras_continues_without_a_warning():
     assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Remembers("lowest")))
 
@@ -2162,6 +2191,7 @@ class Relaxes(keras.callbacks.Callback):
         self.model.layers[-1].kernel_regularizer.l2 *= 0.5
 
 
+@pytest.mark.slow
 def test_the_number_of_a_regularizer_that_a_callback_changes_continues():
     def train(trial):
         model = trial.load_model()
@@ -2175,6 +2205,7 @@ def test_the_number_of_a_regularizer_that_a_callback_changes_continues():
         assert_equal(train, at=(2,))
 
 
+@pytest.mark.slow
 def test_a_model_with_a_frozen_part_pauses():
     assert_equal(lambda trial: fit(trial, trial.load_model() or frozen_part(0.01)))
 
@@ -2235,6 +2266,7 @@ def drifting(lr):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BACKEND != "torch", reason="of torch")
 def test_a_buffer_that_a_wrapped_module_of_torch_does_not_save_continues():
     assert_equal(lambda trial: fit(trial, trial.load_model(drifting)), at=(2,))

@@ -707,15 +707,6 @@ RESTORED = {
     "a table": (*BETWEEN, {"train": Tabled}),
     "NEFTune off, dropout on": (*WITHIN, {"max_grad_norm": 0.1}),
 }
-ALIKE = (
-    "trainable flags", "random numbers at the start of an epoch, within", "an evaluation at the start",
-    "patience that counts an evaluation at the start", "a function of the loss, within",
-    "a list that grows at the start of an epoch",
-    "attributes of a callback", "weights that change at the end of an epoch",
-    "tensors and a generator of a callback", "a collator of NumPy",
-    "a collator that draws", "data that draw in workers", "plain data in workers, within", "a seed of the data",
-    "NEFTune off, dropout on",
-)  # fmt: skip
 
 
 class Lengths:
@@ -723,7 +714,13 @@ class Lengths:
         return default_data_collator([{k: v for k, v in row.items() if k != "input_ids"} for row in batch])
 
 
-@pytest.mark.parametrize(("at", "evaluates", "options"), rows_of(RESTORED, ALIKE))
+@pytest.mark.parametrize(("at", "evaluates", "options"), rows_of(
+    RESTORED, "trainable flags, within", "attributes of a Trainer", "tensors and a generator of a callback, within",
+    "members of enumerations", "attributes that change at the end of an epoch",
+    "random numbers at the start of an epoch", "a function of the loss", "numbers of NumPy in modules",
+    "weights of a sampler", "rates of NumPy", "a collator with a generator", "data that draw", "ignore_data_skip",
+    "grouped by length", "a log between the evaluations", "a progress bar",
+))  # fmt: skip
 def test_what_changes_later_steps_is_restored(at, evaluates, options, tmp_path):
     record, losses, said = trained(tmp_path, at, **evaluates | options)
     assert said == []
@@ -768,7 +765,16 @@ DECLINED = {
 
 @pytest.mark.parametrize(
     ("at", "evaluates", "options", "match"),
-    rows_of(DECLINED, ("groups of the optimizer", "a collator that draws", "data that draw in workers")),
+    rows_of(
+        DECLINED,
+        "a callback's average",
+        "an average that starts where it would pause",
+        "weights of a loss",
+        "a collator with a generator",
+        "a table that changes",
+        "persistent workers",
+        "save_only_model",
+    ),
 )
 def test_what_cannot_be_restored_is_not_paused_and_said_once(at, evaluates, options, match, tmp_path):
     record, _, said = trained(tmp_path, at, **evaluates | options)

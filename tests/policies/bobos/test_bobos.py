@@ -66,6 +66,7 @@ def judge_curve(policy: Any, incumbent: float, values: list[float], seconds: flo
 # the costs
 
 
+@pytest.mark.slow
 def test_k1_grows_by_the_factor_of_the_paper_each_trial() -> None:
     study = judged_search(BOBOS(initial=3, K1=200.0, stopping=None), trials=8)
     seen = {e.trial: e.verdict.evidence["K1"] for e in verdicts(study)}
