@@ -314,6 +314,7 @@ def test_a_program_that_counts_steps_is_rehearsed_by_its_reports(state, every, f
     assert ended == code
 
 
+@pytest.mark.slow
 def test_a_program_that_counts_steps_and_continues_after_the_verdict_is_found(doctor, tmp_path):
     toml = TOML.replace("max_epochs = 4", "max_steps = 40").replace("bounds = [0, 1]\n", "")
     (tmp_path / "search.toml").write_text(toml)

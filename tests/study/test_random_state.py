@@ -248,27 +248,32 @@ def restores_its_generator_itself(trial: Trial) -> list[float]:
     return drawn
 
 
-PROGRAMS = [
-    draws_from_an_environment,
-    draws_from_a_transform_within_a_transform,
+PROGRAMS: list[Any] = [
     draws_from_generators_of_its_own,
     draws_from_generators_of_classes_and_of_a_module_that_it_imports,
-    leaves_a_loop_in_a_variable_by_break,
     draws_in_a_loop_of_haltune_from_generators_of_its_own,
-    restores_its_generator_itself,
     saves_after,
     saves_before,
-    saves_at_once,
     saves_at_halves,
-    saves_between_loops,
-    holds_its_iterator,
-    over_folds,
-    splits_at_random,
     splits_for_its_folds,
+    *(
+        pytest.param(program, marks=pytest.mark.slow)
+        for program in (
+            draws_from_an_environment,
+            draws_from_a_transform_within_a_transform,
+            leaves_a_loop_in_a_variable_by_break,
+            restores_its_generator_itself,
+            saves_at_once,
+            saves_between_loops,
+            holds_its_iterator,
+            over_folds,
+            splits_at_random,
+        )
+    ),
 ]
 
 
-@pytest.mark.parametrize("reopened", [True, False])
+@pytest.mark.parametrize("reopened", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_plain_loop_that_resumes_draws_as_without_a_pause(
     program: Callable[[Trial], list[float]], reopened: bool, tmp_path: Path
@@ -464,6 +469,7 @@ def test_a_loop_does_not_import_a_module_before_its_first_use(tmp_path: Path, mo
     assert type(module) is ModuleType
 
 
+@pytest.mark.slow
 def test_a_plain_loop_resumes_with_another_bit_generator_of_numpy(tmp_path: Path) -> None:
     before = np.random.get_bit_generator()
     np.random.set_bit_generator(np.random.PCG64(1))
@@ -606,10 +612,10 @@ def trains_over_folds(trial: Trial) -> None:
     [
         leaves_its_block,
         raises,
-        is_within_the_block_of_another,
+        pytest.param(is_within_the_block_of_another, marks=pytest.mark.slow),
         has_no_block,
-        restores_its_own_state,
-        changes_the_kind_of_generator,
+        pytest.param(restores_its_own_state, marks=pytest.mark.slow),
+        pytest.param(changes_the_kind_of_generator, marks=pytest.mark.slow),
         trains_over_folds,
     ],
 )

@@ -50,6 +50,7 @@ def test_a_stop_holds_although_another_callback_takes_back_every_stop():
     assert trial.epochs == [1, 2]
 
 
+@pytest.mark.slow
 @once
 def test_a_trial_that_backup_and_restore_continues_keeps_what_it_reported_before(tmp_path):
     class Dies(keras.callbacks.Callback):

@@ -778,7 +778,7 @@ class Freezes(keras.callbacks.Callback):
 
 
 @once  # a compiled step of other backends does not look at the flags again
-@pytest.mark.parametrize("by_function", [False, True])
+@pytest.mark.parametrize("by_function", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_layers_that_a_callback_freezes_stay_frozen(by_function):
     def train(trial):
         model = trial.load_model(lambda lr: frozen()) if by_function else trial.load_model() or frozen()
@@ -1004,16 +1004,16 @@ def arrays():
     ("make", "options"),
     [
         (Shuffled, {}),
-        (Scaled, {}),
-        (Files, {}),
-        pytest.param(Around, {}, marks=once),
-        pytest.param(augmented, {}, marks=once),
+        pytest.param(Scaled, {}, marks=pytest.mark.slow),
+        pytest.param(Files, {}, marks=pytest.mark.slow),
+        pytest.param(Around, {}, marks=(once, pytest.mark.slow)),
+        pytest.param(augmented, {}, marks=(once, pytest.mark.slow)),
         pytest.param(loader, {}, marks=(once, pytest.mark.slow)),
         pytest.param(loader, {"steps_per_epoch": 2}, marks=once),
         (batches, {"steps_per_epoch": 2}),
         pytest.param(Endless, {"steps_per_epoch": 3}, marks=pytest.mark.slow),
         pytest.param(arrays, {"steps_per_epoch": 2}, marks=pytest.mark.slow),
-        (arrays, {"steps_per_epoch": 3}),
+        pytest.param(arrays, {"steps_per_epoch": 3}, marks=pytest.mark.slow),
     ],
 )
 def test_the_place_in_the_data_continues(make, options):
@@ -1021,7 +1021,7 @@ def test_the_place_in_the_data_continues(make, options):
 
 
 @once
-@pytest.mark.parametrize("by_function", [False, True])
+@pytest.mark.parametrize("by_function", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_program_that_splits_its_rows_behind_load_model_splits_them_as_before(by_function):
     left, splits = [], []
     for at in ((), (2, 5)):
@@ -1414,10 +1414,12 @@ class Validated(keras.utils.PyDataset):
 @pytest.mark.parametrize(
     ("make", "options"),
     [
-        (lambda: Validated(np.random.shuffle), {}),
+        pytest.param(lambda: Validated(np.random.shuffle), {}, marks=pytest.mark.slow),
         (lambda: Validated(np.random.default_rng(1).shuffle), {}),
-        pytest.param(lambda: Validated(noise=np.random.default_rng(1)), {}, marks=once),
-        pytest.param(lambda: Validated(np.random.default_rng(1).shuffle), {"validation_steps": 2}, marks=once),
+        pytest.param(lambda: Validated(noise=np.random.default_rng(1)), {}, marks=(once, pytest.mark.slow)),
+        pytest.param(
+            lambda: Validated(np.random.default_rng(1).shuffle), {"validation_steps": 2}, marks=(once, pytest.mark.slow)
+        ),
         pytest.param(loader, {}, marks=once),
     ],
     ids=["shuffled globally", "shuffled", "with noise", "in part", "of a loader"],
@@ -1482,7 +1484,9 @@ def flat(model):
     return np.concatenate([keras.ops.convert_to_numpy(w).ravel() for w in model.trainable_weights])
 
 
-@pytest.mark.parametrize("copy", [clone, tensors, flat])
+@pytest.mark.parametrize(
+    "copy", [clone, pytest.param(tensors, marks=pytest.mark.slow), pytest.param(flat, marks=pytest.mark.slow)]
+)
 def test_a_copy_of_the_model_that_a_hook_makes_when_the_fit_starts_continues(copy):
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Pulls(copy)))
 
@@ -1557,7 +1561,7 @@ class Steers(keras.callbacks.Callback):
 
 
 @pytest.mark.skipif(BACKEND == "jax", reason="it is compiled")
-@pytest.mark.parametrize("by_function", [True, False])
+@pytest.mark.parametrize("by_function", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_setting_that_a_callback_changes_in_an_optimizer_continues(by_function):
     def train(trial):
         model = trial.load_model(lambda lr: net(momentum(0.01))) if by_function else trial.load_model()
@@ -1661,7 +1665,7 @@ class Averages(keras.callbacks.Callback):
         self.shadow.update()
 
 
-@pytest.mark.parametrize("form", [True, False])
+@pytest.mark.parametrize("form", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_averages_in_an_object_of_the_programs_continue(form):
     def train(trial):
         return fit(trial, trial.load_model() or net(momentum(0.01)), Averages(form))
@@ -1746,10 +1750,10 @@ def fits(make=list, length=3, between=lambda model, epoch: None, data=lambda: (X
 @pytest.mark.parametrize(
     "program",
     [
-        {"make": lambda: [Slows(), plateau()], "length": 1},
+        pytest.param({"make": lambda: [Slows(), plateau()], "length": 1}, marks=pytest.mark.slow),
         {"make": lambda: [Slows(), plateau()]},
-        {"make": lambda: [Slows(), plateau()], "inline": True},
-        {"length": 1, "steps_per_epoch": 2},
+        pytest.param({"make": lambda: [Slows(), plateau()], "inline": True}, marks=pytest.mark.slow),
+        pytest.param({"length": 1, "steps_per_epoch": 2}, marks=pytest.mark.slow),
     ],
     ids=["of one epoch", "of three epochs", "with other callbacks", "within a pass"],
 )
@@ -1766,7 +1770,7 @@ def test_a_training_of_several_fits_continues_within_a_fit_and_between_two(progr
         (momentum, plateau, {}, "ReduceLROnPlateau"),
         (lambda lr: keras.optimizers.SGD(lr, use_ema=True), keras.callbacks.TerminateOnNaN, {}, "use_ema"),
         (momentum, keras.callbacks.TerminateOnNaN, {"steps_per_epoch": 2}, "steps_per_epoch"),
-        (momentum, keras.callbacks.TerminateOnNaN, {}, None),
+        pytest.param(momentum, keras.callbacks.TerminateOnNaN, {}, None, marks=pytest.mark.slow),
     ],
     ids=["a callback", "averages", "the data", "nothing"],
 )
@@ -1800,9 +1804,9 @@ class EndsSlower(Slows):
     ("program", "attempts"),
     [
         ({"between": slower}, 2),
-        ({"between": lambda model, epoch: np.random.random()}, 2),  # noqa: NPY002
-        ({"make": lambda: [EndsSlower()]}, 2),
-        ({"data": batches, "steps_per_epoch": 2}, 1),  # as the second fit reads on
+        pytest.param({"between": lambda model, epoch: np.random.random()}, 2, marks=pytest.mark.slow),  # noqa: NPY002
+        pytest.param({"make": lambda: [EndsSlower()]}, 2, marks=pytest.mark.slow),
+        pytest.param({"data": batches, "steps_per_epoch": 2}, 1, marks=pytest.mark.slow),  # as the second fit reads on
     ],
     ids=["a rate", "a random number", "a callback", "the data"],
 )
@@ -1874,9 +1878,9 @@ def averaged():
 @pytest.mark.parametrize(
     ("make", "callbacks"),
     [
-        (averaged, list),
+        pytest.param(averaged, list, marks=pytest.mark.slow),
         (averaged, lambda: [keras.callbacks.SwapEMAWeights()]),
-        (averaged, lambda: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]),
+        pytest.param(averaged, lambda: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)], marks=pytest.mark.slow),
         (
             lambda: net(momentum(0.3)),
             lambda: [keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True)],
@@ -1895,7 +1899,7 @@ def test_the_kept_model_has_the_value_of_its_trial(make, callbacks, of):
 
 
 @once
-@pytest.mark.parametrize("swaps", [False, True])
+@pytest.mark.parametrize("swaps", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_best_model_within_an_epoch_is_kept(swaps):
     study = pausing_study(at=(), epochs=2, keep=1, metric=Minimize("val_loss", of="best"), verbose=0)
     with study.ask() as trial:
@@ -2025,7 +2029,7 @@ def test_a_list_of_callbacks_that_the_program_makes_for_a_fit_continues_in_the_d
     assert_equal(train, at=(3, 5))
 
 
-@pytest.mark.parametrize("method", [True, False])
+@pytest.mark.parametrize("method", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_plain_loop_that_saves_a_model_of_keras_continues_its_dropout(method):
     def train(trial):
         model = keras.models.load_model(trial.checkpoint) if trial.checkpoint else net(momentum(0.01))
@@ -2104,7 +2108,7 @@ def frozen_part(lr):
     return model
 
 
-@pytest.mark.parametrize("by_function", [False, True])
+@pytest.mark.parametrize("by_function", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_setting_that_a_callback_changes_in_a_layer_of_keras_continues(by_function):
     def train(trial):
         model = trial.load_model(lambda **_: dropped(0.01)) if by_function else trial.load_model() or dropped(0.01)
