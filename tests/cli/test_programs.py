@@ -763,6 +763,7 @@ def test_a_failure_does_not_show_what_an_earlier_attempt_printed(search, tmp_pat
     assert [t.error for t in trials(tmp_path)] == ["ended with exit status 3: it printed nothing"]
 
 
+@pytest.mark.slow
 def test_a_warning_is_a_sentence_without_a_place_in_the_code(tmp_path):
     (tmp_path / "search.toml").write_text(STUDY.replace('maximize = "val_acc"', 'minimize = "val_acc"') + CSV)
     (tmp_path / "train.py").write_text(f"HOOK = ''\n{TRAIN}")

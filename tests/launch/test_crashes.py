@@ -103,7 +103,7 @@ def test_a_training_that_starts_again_in_its_worker_is_not_lost_as_the_launcher_
     assert not any(isinstance(event, Expired) for event in study.events())
 
 
-@pytest.mark.parametrize("preempted", [preempted, struck])
+@pytest.mark.parametrize("preempted", [preempted, pytest.param(struck, marks=pytest.mark.slow)])
 def test_a_worker_that_the_signal_of_its_launcher_ends_too_is_not_lost(tmp_path, preempted):
     study = a_study(tmp_path, 1, max_retries=0)
     with pytest.raises(SystemExit):

@@ -182,6 +182,7 @@ run(a_study(Path("."), 2), steady, gpus=None)
 """
 
 
+@pytest.mark.slow
 def test_a_program_without_the_main_guard_gets_an_error_and_ends(tmp_path):
     (tmp_path / "program.py").write_text(UNGUARDED)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

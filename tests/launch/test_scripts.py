@@ -160,7 +160,7 @@ if trial.id == 1:
     assert ends(int(next(tmp_path.glob("search.logs/study-*/trial-1.log")).read_text()))
 
 
-@pytest.mark.parametrize("code", [0, 1])  # torchrun ends with 1 after a signal
+@pytest.mark.parametrize("code", [0, pytest.param(1, marks=pytest.mark.slow)])  # torchrun ends with 1 after a signal
 def test_a_program_that_ends_at_the_signal_of_its_launcher_is_neither_complete_nor_failed(program, tmp_path, code):
     study = a_study(tmp_path, 1)
     text = (

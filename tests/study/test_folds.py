@@ -860,7 +860,7 @@ def walks(training: Any, fails: bool = False) -> None:
 
 
 @pytest.mark.parametrize(
-    "at", [(1, 3), pytest.param(0.5, 2.5, marks=pytest.mark.slow), pytest.param(2, 3.5, marks=pytest.mark.slow)]
+    "at", [(1, 3), pytest.param((0.5, 2.5), marks=pytest.mark.slow), pytest.param((2, 3.5), marks=pytest.mark.slow)]
 )
 def test_a_generator_of_the_program_continues_in_each_fold_after_a_pause(at: tuple[float, ...]) -> None:
     def trained(*at: float) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 USUAL = 100  # examples of a property that names no number
-QUICK = 6  # of them in the profile that repeats: the others are for the profile that looks for new ones
+QUICK = 4  # of them in the profile that repeats: the others are for the profile that looks for new ones
 FEW = 2  # as many as are asked for are tried, whatever the profile
 
 

@@ -638,15 +638,10 @@ for name, (length, at, options) in JUDGED.items():
 CASES = few(
     CASES,
     "ReduceLROnPlateau",
-    "weights averaged by Lightning",
-    "a user's callback without a state",
     "frozen layers",
     "a sampler's own generators",
-    "early stopping, checkpoints and a progress bar",
     "within, a loader's own generator",
-    "within, changes outside the checkpoint",
     "by steps",
-    "by tokens",
     "loss of training, by steps",
     *(name for name, case in CASES.items() if case.marks == GPU),
 )

@@ -141,8 +141,6 @@ CASES = few(
     CASES,
     "ReduceLROnPlateau",
     "within epochs",
-    "by steps",
-    "by tokens",
     "by steps, endless data",
     "loss of training, by steps",
     *(name for name, case in CASES.items() if case.marks == GPU),
