@@ -68,10 +68,13 @@ LONGEST = [
     "callbacks/keras/test_callback.py", "chaos/test_killed_workers.py", "laws/test_huge_values.py",
     "chaos/test_outages.py",
     "ranks/test_readings.py", "launch/ray/test_cluster.py", "test_packaging.py", "test_site.py", "test_examples.py",
-    "report/page/test_browser.py", "laws/test_laws.py", "policies/bobos/test_bobos.py",
-    "policies/multifidelity/test_multifidelity.py", "launch/test_run.py", "ranks/test_ranks.py", "laws/test_units.py",
-    "cli/test_doctor.py", "launch/test_interrupts.py", "policies/multifidelity/test_second_looks.py",
-    "policies/bayesopt/test_ei.py", "launch/test_scripts.py", "chaos/test_chaos.py", "test_notebooks.py",
+    "cli/test_programs.py", "report/page/test_browser.py", "laws/test_laws.py", "launch/test_run.py",
+    "ranks/test_ranks.py", "cli/test_listings.py", "launch/test_crashes.py", "launch/test_scripts.py",
+    "policies/hyperband/test_hyperband.py", "policies/multifidelity/test_multifidelity.py",
+    "policies/truvar/test_truvar.py", "test_architecture.py", "cli/test_doctor.py", "laws/test_units.py",
+    "ranks/test_followers.py", "policies/test_trial_budgets.py", "study/test_messages.py", "cli/test_exports.py",
+    "policies/bobos/test_bobos.py", "launch/test_interrupts.py", "policies/multifidelity/test_second_looks.py",
+    "policies/bayesopt/test_ei.py", "chaos/test_chaos.py", "test_notebooks.py",
 ]  # fmt: skip
 
 
