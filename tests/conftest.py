@@ -98,10 +98,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 BEFORE = pytest.StashKey[set[str]]()
-SEARCHES = {
-    Path(__file__).parent / room
-    for room in ("laws", "log", "models", "optuna", "policies", "report", "space", "store", "trackers", "tuners")
-}
+ROOMS = ["laws", "log", "models", "optuna", "policies", "report", "space", "store", "trackers", "tuners"]
+STUDIES = ["audit", "narrowing", "replay", "several_goals"]
+SEARCHES = {Path(__file__).parent / room for room in (*ROOMS, *(f"study/test_{name}.py" for name in STUDIES))}
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +109,7 @@ def _searches_train_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
 
     What haltune finds in the variables of a program is tested in study and callbacks, and by the programs of laws.
     """
-    if SEARCHES.isdisjoint(request.path.parents) or request.path.name.startswith("test_any_"):
+    if SEARCHES.isdisjoint((request.path, *request.path.parents)) or request.path.name.startswith("test_any_"):
         yield
         return
     with alone(), pytest.MonkeyPatch.context() as patched:
