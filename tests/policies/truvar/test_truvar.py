@@ -368,7 +368,9 @@ def test_a_training_that_fails_does_not_reach_any_threshold(kernel, threshold):
     assert not any(SPACE.key(c) in tried for c, _ in found.high)
 
 
-@pytest.mark.parametrize("policy", [TruVaR(implicit=0.9), TruVaR(threshold=0.5, rule="gchk")])
+@pytest.mark.parametrize(
+    "policy", [TruVaR(implicit=0.9), pytest.param(TruVaR(threshold=0.5, rule="gchk"), marks=pytest.mark.slow)]
+)
 def test_a_search_keeps_away_from_where_trainings_fail(policy):
     study = Study(PROBLEM, policy, seed=1, budget=Budget(trials=24), max_failures=100, verbose=0)
     for trial in study:

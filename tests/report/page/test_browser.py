@@ -850,6 +850,7 @@ def test_a_condition_may_name_a_parameter_without_a_column_of_its_own(opened):
         assert sorted(rows(page)) == left
 
 
+@pytest.mark.slow
 def test_the_page_of_several_studies_draws_and_copies(browser, tmp_path):
     problem = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 2)
     studies = []
