@@ -115,10 +115,8 @@ def test_a_new_trial_after_a_resumed_one_draws_as_if_nothing_had_been_resumed(li
     assert trial.attempt == attempts[-1]
 
 
-ONE_OF_A_KIND = [  # their loops are as those of the others
-    pytest.param(n, marks=[pytest.mark.slow] * (n in ("accelerate", "catboost", "fastai", "lightgbm", "sklearn")))
-    for n in LOOPS
-]
+OF_A_KIND = ("loop", "lightning", "xgboost", "page", "keras")  # the loops of the others are as one of these
+ONE_OF_A_KIND = [pytest.param(name, marks=[pytest.mark.slow] * (name not in OF_A_KIND)) for name in LOOPS]
 
 
 @pytest.mark.parametrize("lib", ONE_OF_A_KIND, indirect=True)

@@ -100,7 +100,7 @@ def test_a_wrong_program_breaks_its_truth_and_a_right_one_none(changed, truths):
     assert broken(zoo.train_all(program(**changed))) == truths
 
 
-@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("exact", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_weights_that_differ_are_seen_without_torch_where_curves_are_equal(exact):
     linear_model = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
     import joblib

@@ -25,7 +25,7 @@ from haltune.store.memory import MemoryStore
 
 
 @pytest.mark.parametrize("sizes", [pytest.param("line2", marks=pytest.mark.slow), "table1"])
-@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("resume", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_run_spends_what_the_schedule_says(sizes: Any, resume: bool) -> None:
     policy = Hyperband(schedule=sizes, resume=resume)
     lab = Lab(lambda: Hyperband(schedule=sizes, resume=resume), rising, epochs=27).run()
@@ -39,9 +39,9 @@ def test_a_run_spends_what_the_schedule_says(sizes: Any, resume: bool) -> None:
 @pytest.mark.parametrize(
     ("policy", "R"),
     [
-        (Hyperband(eta=2.5), 20),  (Hyperband(min_resource=2), 18),
+        pytest.param(Hyperband(eta=2.5), 20, marks=pytest.mark.slow),  (Hyperband(min_resource=2), 18),
          (Hyperband(n_max=9), 27),
-        (Hyperband(brackets="most_exploratory"), 27),
+        pytest.param(Hyperband(brackets="most_exploratory"), 27, marks=pytest.mark.slow),
         (SuccessiveHalving(n=20, eta=2), 13),  (SuccessiveHalving(n=10, min_resource=3), 9),
     ],
 )  # fmt: skip

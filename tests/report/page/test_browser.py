@@ -253,6 +253,7 @@ def test_colours_follow_the_system_and_the_button(opened):
     assert page.evaluate(paper) == dark
 
 
+@pytest.mark.slow
 def test_on_a_phone_nothing_is_off_the_screen(opened, tmp_path):
     def wide():
         return page.evaluate("document.documentElement.scrollWidth")
