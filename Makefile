@@ -107,12 +107,15 @@ gpu:
 FRAMEWORKS := $(wildcard tests/callbacks/test_*.py) tests/callbacks/lightning tests/callbacks/transformers tests/foreign \
 	tests/launch/test_distributed_program.py tests/test_pages.py tests/test_docs.py tests/test_readme.py \
 	tests/test_docstrings_of_doors.py tests/study/test_retries.py tests/test_live_trainings.py \
-	tests/ray_tune tests/launch/ray/test_keeper.py tests/syne_tune \
+	tests/ray_tune tests/launch/ray/test_keeper.py tests/syne_tune tests/optuna/test_wandb_sweeps.py \
 	tests/laws/test_any_lightning.py tests/laws/test_any_trainer.py tests/laws/test_any_torch_loop.py
+# these have tests for a program without a framework, too
+BOTH := tests/study/test_best_model.py tests/study/test_learners.py tests/study/test_numbers.py \
+	tests/study/test_random_state.py tests/study/test_starting_again.py tests/utils/test_signals.py
 with-frameworks:
-	$(PY) -m pytest -q -rs $(CHOSEN) $(FRAMEWORKS)
+	$(PY) -m pytest -q -rs $(CHOSEN) $(FRAMEWORKS) $(BOTH)
 without-frameworks:
-	$(PY) -m pytest -q -rs -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHOSEN) $(FRAMEWORKS:%=--ignore=%)
+	$(PY) -m pytest -q -rs -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHOSEN) $(patsubst %,--ignore=%,$(FRAMEWORKS) $(BOTH))
 
 bench claims: export HALTUNE_DATA := $(if $(DATA),$(abspath $(DATA)),$(HALTUNE_DATA))
 bench: BENCH ?= $(sort $(shell grep -l '^if __name__' benchmarks/speed/*.py)) \

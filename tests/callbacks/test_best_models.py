@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
 
+@pytest.mark.slow
 def test_a_lightning_module_comes_back_with_its_hyperparameters_saved_or_passed():
     pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
     from lightning_nets import Net, make_trainer, shuffled

@@ -243,7 +243,7 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize("resets", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sorted(FITS.keys() & DATA.keys()))
 def test_data_that_another_trial_has_made_harder_are_warned_of(name, resets, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -133,7 +133,11 @@ def test_a_new_trial_after_a_resumed_one_draws_as_if_nothing_had_been_resumed(li
     assert trial.attempt == attempts[-1]
 
 
-@pytest.mark.parametrize("lib", LOOPS, indirect=True)
+OF_A_KIND = ("loop", "lightning", "xgboost", "page", "keras")  # the loops of the others are as one of these
+ONE_OF_A_KIND = [pytest.param(name, marks=[pytest.mark.slow] * (name not in OF_A_KIND)) for name in LOOPS]
+
+
+@pytest.mark.parametrize("lib", ONE_OF_A_KIND, indirect=True)
 def test_a_resumed_trial_that_no_block_contains_does_not_leave_the_random_state_of_its_training(lib, tmp_path):
     case = lib.usual
 
@@ -174,7 +178,7 @@ def test_a_training_of_a_study_equals_one_without_haltune_digit_for_digit(lib, c
     assert differences(alone, {name: straight[name] for name in alone}, case.apart) == []
 
 
-@pytest.mark.parametrize("lib", LOOPS, indirect=True)
+@pytest.mark.parametrize("lib", ONE_OF_A_KIND, indirect=True)
 def test_a_trial_over_folds_that_pauses_within_and_between_them_equals_one_that_never_paused(lib, tmp_path):
     case = lib.usual
     within, end, again = case.at[0], case.length, case.length + case.at[-1]  # epochs of all folds together

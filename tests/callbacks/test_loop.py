@@ -271,6 +271,7 @@ def test_two_ranks_of_fsdp_save_their_parts_and_continue_digit_for_digit(tmp_pat
     assert len(weights) == 2  # each rank has its own part
 
 
+@pytest.mark.slow
 def test_ranks_save_behind_the_training_and_fail_together_and_none_waits_for_one_that_does_not_save(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     command = ["-W", "ignore", str(SUPPORT / "behind_of_ranks.py"), str(tmp_path)]

@@ -585,7 +585,7 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_has_weights_that_were_not_s
     assert all("resumed after epoch 2, but its SGD started with weights that it did not have" in text for text in found)
 
 
-@pytest.mark.parametrize("same_process", [True, False])
+@pytest.mark.parametrize("same_process", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize(
     ("program", "warns"),
     [
@@ -645,7 +645,14 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(
     assert all("resumed after epoch 2, but its SGD started without the momentum" in text for text in found)
 
 
-@pytest.mark.parametrize(("by", "same_process"), [("epochs", True), ("TrainingLoop", False), ("range", True)])
+@pytest.mark.parametrize(
+    ("by", "same_process"),
+    [
+        pytest.param("epochs", True, marks=pytest.mark.slow),
+        ("TrainingLoop", False),
+        pytest.param("range", True, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("program", "warns"),
     [
@@ -770,27 +777,31 @@ def test_what_a_program_trains_may_change_at_the_end_of_an_epoch(adds, same_proc
     [
         ("nothing", True),
         ("nothing, of a schedule by batches", True),
-        ("nothing, of warmup and then a cosine", True),
-        ("nothing, of a chain of schedules", True),
+        pytest.param("nothing, of warmup and then a cosine", True, marks=pytest.mark.slow),
+        pytest.param("nothing, of a chain of schedules", True, marks=pytest.mark.slow),
         ("the schedule", False),
-        ("the schedule, a chain", False),
+        pytest.param("the schedule, a chain", False, marks=pytest.mark.slow),
         ("the count, for last_epoch=", False),
         ("nothing, and steps it to its place", False),
         ("nothing, and steps it by the number of the epoch", False),
-        ("nothing, of a schedule that is given the first epoch", False),
+        pytest.param("nothing, of a schedule that is given the first epoch", False, marks=pytest.mark.slow),
         ("nothing, of a schedule made after the optimizer is loaded", True),
-        ("nothing, of a schedule by epochs made after the optimizer is loaded", True),
-        ("nothing, of a function made after the optimizer is loaded", True),
+        pytest.param(
+            "nothing, of a schedule by epochs made after the optimizer is loaded", True, marks=pytest.mark.slow
+        ),
+        pytest.param("nothing, of a function made after the optimizer is loaded", True, marks=pytest.mark.slow),
         ("nothing, of a plateau", True),
-        ("the schedule, a plateau", False),
+        pytest.param("the schedule, a plateau", False, marks=pytest.mark.slow),
         ("the schedule, before its step", True),
-        ("the schedule, a warmup that is made and loaded after the optimizer", True),
-        ("the schedule, made and loaded after the optimizer", False),
+        pytest.param(
+            "the schedule, a warmup that is made and loaded after the optimizer", True, marks=pytest.mark.slow
+        ),
+        pytest.param("the schedule, made and loaded after the optimizer", False, marks=pytest.mark.slow),
         ("the schedule, with its step before those of the optimizer", False),
         ("the schedule, and sets the rates of the warmup in each step", False),
         ("nothing, of an exponential", False),
-        ("nothing, of an exponential made after the optimizer is loaded", False),
-        ("nothing, and starts another schedule where it resumes", False),
+        pytest.param("nothing, of an exponential made after the optimizer is loaded", False, marks=pytest.mark.slow),
+        pytest.param("nothing, and starts another schedule where it resumes", False, marks=pytest.mark.slow),
         ("nothing, of a schedule that waits for the end of a warmup by hand", False),
         ("nothing, of a constant rate", False),
     ],
@@ -897,24 +908,24 @@ class Shadows:
                 weight.data = self.backup.pop(name)
 
 
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize(
     ("program", "warns"),
     [
         ("forgets an average", "average"),
-        ("forgets an average in a dict", "average"),
+        pytest.param("forgets an average in a dict", "average", marks=pytest.mark.slow),
         ("forgets a copy that follows", "copy"),
-        ("forgets the scale of the loss", "scale"),
+        pytest.param("forgets the scale of the loss", "scale", marks=pytest.mark.slow),
         ("forgets what wraps the model and its mean", "wraps"),  # as ema_pytorch.EMA, and BYOL with its target
         ("saves what wraps the model and its mean", None),
         ("forgets what wraps the model alone", None),
         ("saves an average", None),
         ("saves an average and loads it within the loop", None),
-        ("saves a copy that follows", None),
-        ("saves the scale of the loss", None),
+        pytest.param("saves a copy that follows", None, marks=pytest.mark.slow),
+        pytest.param("saves the scale of the loss", None, marks=pytest.mark.slow),
         ("forgets a copy that it makes again in each epoch", None),
         ("forgets a copy that stays as it was at the start", None),
-        ("forgets a probe of each epoch", None),
+        pytest.param("forgets a probe of each epoch", None, marks=pytest.mark.slow),
     ],
 )
 def test_a_resumed_trial_warns_once_if_an_average_or_the_like_was_forgotten(program, warns, at, tmp_path):
@@ -983,7 +994,7 @@ def test_a_resumed_trial_warns_once_if_an_average_or_the_like_was_forgotten(prog
     ), found
 
 
-@pytest.mark.parametrize("same_process", [True, False])
+@pytest.mark.parametrize("same_process", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize(
     ("program", "warns"),
     [

@@ -157,7 +157,7 @@ OWN = [*((name, "a list") for name in LOOPS if name != "fastai")]
 OWN += [("lightning", kind) for kind in [*TAKES][1:] if "lightning" in LOOPS]
 
 
-@pytest.mark.parametrize("by_hook", [False, True], ids=["", "by a hook"])
+@pytest.mark.parametrize("by_hook", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "by a hook"])
 @pytest.mark.parametrize(("name", "kind"), OWN)
 def test_what_a_trial_has_taken_from_a_collection_of_its_own_stays_taken(name, kind, by_hook, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -70,7 +70,7 @@ class Counting:
     ("kind", "evaluated"),
     [
         ("PPO", True),
-        ("DQN", False),
+        pytest.param("DQN", False, marks=pytest.mark.slow),
         pytest.param("PPO", False, marks=pytest.mark.slow),
         pytest.param("DQN", True, marks=pytest.mark.slow),
     ],
@@ -96,7 +96,7 @@ def test_the_steps_of_a_report_were_learnt_from(kind: str, evaluated: bool, monk
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["PPO", "DQN"])
+@pytest.mark.parametrize("kind", ["PPO", pytest.param("DQN", marks=pytest.mark.slow)])
 def test_a_policy_that_the_program_saved_of_another_trial_is_not_trained(kind: str, tmp_path: Path) -> None:
     import stable_baselines3 as sb3
 
@@ -287,7 +287,9 @@ def test_an_environment_with_a_state_that_cannot_be_read_is_not_paused_and_the_w
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("at", [128.0, 192.0])  # at the end of the first learn, within the second
+@pytest.mark.parametrize(
+    "at", [pytest.param(128.0, marks=pytest.mark.slow), 192.0]
+)  # at the end of the first learn, within the second
 def test_a_training_by_several_calls_of_learn_is_not_paused_where_it_would_start_with_the_first(at: float) -> None:
     import stable_baselines3 as sb3
 
@@ -401,7 +403,7 @@ def test_rewards_of_evaluations_or_of_the_training_are_reported(kind: str, evalu
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("of", ["last", "best"])
+@pytest.mark.parametrize("of", [pytest.param("last", marks=pytest.mark.slow), "best"])
 def test_a_goal_of_the_best_evaluation_is_advised_where_its_policy_is_saved(
     of: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

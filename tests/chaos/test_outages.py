@@ -104,6 +104,7 @@ def test_a_training_that_ends_meanwhile_waits_for_its_server_with_its_reports(mo
     assert study.trials[0].status == "completed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.2, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_asks_reports_and_ends_wait_for_a_server_that_is_away_and_say_so_once(mortal: Server, seconds: float) -> None:
     study = opened(mortal.database())

@@ -259,11 +259,12 @@ with trial:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("every", "finds"),
     [
         (2, "paused after epoch 2, it reports exactly the same 4 epochs"),
-        pytest.param(3, "reports nothing after epoch 3, so a pause cannot be judged", marks=pytest.mark.slow),
+        (3, "reports nothing after epoch 3, so a pause cannot be judged"),
     ],
 )
 def test_a_program_that_does_not_report_each_epoch_is_rehearsed_by_its_reports(every, finds, doctor, tmp_path):
@@ -313,6 +314,7 @@ def test_a_program_that_counts_steps_is_rehearsed_by_its_reports(state, every, f
     assert ended == code
 
 
+@pytest.mark.slow
 def test_a_program_that_counts_steps_and_continues_after_the_verdict_is_found(doctor, tmp_path):
     toml = TOML.replace("max_epochs = 4", "max_steps = 40").replace("bounds = [0, 1]\n", "")
     (tmp_path / "search.toml").write_text(toml)

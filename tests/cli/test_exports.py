@@ -198,6 +198,7 @@ def test_into_a_file_or_a_pipe_csv_is_as_it_was_recorded_and_json_is_ascii(tmp_p
     assert told.isascii()
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_an_export_and_a_page_and_stays_a_pipe(log, tmp_path):
     path, _ = log
     os.mkfifo(pipe := tmp_path / "pipe")

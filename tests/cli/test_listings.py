@@ -128,7 +128,7 @@ def test_reports_are_exported_a_row_each_and_both_forms_say_the_same(log, tmp_pa
     assert list(csv.DictReader(io.StringIO(haltune("export", path)))) == table
 
 
-@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("width", [80, pytest.param(100, marks=pytest.mark.slow)])
 def test_on_a_terminal_a_table_fits_and_shows_all_parameters_and_in_a_pipe_nothing_is_cut(width, tmp_path):
     space = Space({f"parameter_{n}": Float(0.0, 1.0) for n in range(6)})
     study = Study(Problem(space, Maximize("acc"), 9), BOBOS(), tmp_path / "s.db", seed=0, budget=Budget(trials=6))

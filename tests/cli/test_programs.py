@@ -155,6 +155,7 @@ def test_a_program_that_ignores_its_checkpoint_starts_its_curve_again(search, tm
     assert all(map(right, trials(tmp_path)))
 
 
+@pytest.mark.slow
 def test_a_curve_starts_again_although_the_store_fails_once(search, tmp_path, monkeypatch):
     append, failed = SqliteStore.append, []
 
@@ -184,6 +185,7 @@ def test_a_program_that_continues_but_counts_its_epochs_from_1_again_is_refused(
     assert all(map(right, trials(tmp_path)))
 
 
+@pytest.mark.slow
 def test_without_the_checkpoint_under_program_a_paused_trial_of_an_earlier_start_trains_again(search, tmp_path):
     noisy = TRAIN.replace("+ a.depth}", "+ a.depth + noise}")  # as on a GPU: no training repeats another to the digit
     noisy = noisy.replace("path = a.out", "open('starts', 'a').write('.')\npath = a.out", 1)
@@ -210,6 +212,7 @@ def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(sea
     assert {t.attempt for t in trials(tmp_path)} == {1}
 
 
+@pytest.mark.slow
 def test_rows_that_come_together_are_judged_at_the_last_one_and_trials_can_still_pause(search, tmp_path):
     study = STUDY.replace("max_epochs = 4", "max_epochs = 9").partition("[policy]")[0] + "[budget]\ntrials = 4\n"
     writes = TRAIN.replace("        log.flush()", "        state['epoch'] % 2 or log.flush()").replace("=4)", "=9)", 1)
@@ -249,6 +252,7 @@ def test_a_program_that_deletes_its_checkpoint_for_the_next_one_and_is_killed_th
     assert len(list(tmp_path.glob("search.checkpoints/*/trial-0/linked/*"))) <= 2
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_was_put_back_only_in_part_is_put_back_again(search, tmp_path, monkeypatch):
     copy, cut = shutil.copy2, []
 
@@ -330,7 +334,9 @@ def test_checkpoints_that_count_from_another_number_than_the_log_are_pointed_out
     assert seen is None or seen in said
 
 
-@pytest.mark.parametrize("behind", [0, 100])  # seconds that the clock of the disk is behind
+@pytest.mark.parametrize(
+    "behind", [pytest.param(0, marks=pytest.mark.slow), 100]
+)  # seconds that the clock of the disk is behind
 @pytest.mark.parametrize("script", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path, monkeypatch, script, behind):
     monkeypatch.setattr(disk, "clock_ahead", lambda folder: -behind)
@@ -380,6 +386,7 @@ def test_a_program_starts_at_once_on_a_disk_without_locks(search, tmp_path, monk
     assert [len(t.epochs) for t in trials(tmp_path)] == [4, 4]
 
 
+@pytest.mark.slow
 def test_a_trial_whose_metrics_are_printed_resumes_in_the_worker_that_has_paused_it(search, tmp_path):
     study = HALVING.replace('name = "Hyperband"\neta = 2', TWO) + PRINTED + "[program]\nworkers = 2\n"
     study = study.replace("[policy]", "[[start]]\nlr = 0.1\ndepth = 4\n[[start]]\nlr = 0.1\ndepth = 1\n[policy]")
@@ -417,6 +424,7 @@ def test_rows_before_a_checkpoint_at_sigterm_count_although_the_store_fails_once
     assert all(map(right, trials(tmp_path)))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_a_program_was_killed_in_the_middle_of_is_not_used(search, tmp_path):
     slowly = TRAIN.replace(
         'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
@@ -528,6 +536,7 @@ def test_a_checkpoint_for_which_the_quota_has_no_room_does_not_end_the_search(se
     assert [(t.status, t.epoch) for t in trials(tmp_path)] == [(Status.COMPLETED, 1)]
 
 
+@pytest.mark.slow
 def test_a_pause_for_which_the_quota_has_no_room_is_declined_at_once_with_its_reason(search, tmp_path, monkeypatch):
     copied, tries = unedited.copy_unchanged, []
     monkeypatch.setattr(unedited, "copy_unchanged", lambda *paths: tries.append(paths) or copied(*paths))
@@ -754,6 +763,7 @@ def test_a_failure_does_not_show_what_an_earlier_attempt_printed(search, tmp_pat
     assert [t.error for t in trials(tmp_path)] == ["ended with exit status 3: it printed nothing"]
 
 
+@pytest.mark.slow
 def test_a_warning_is_a_sentence_without_a_place_in_the_code(tmp_path):
     (tmp_path / "search.toml").write_text(STUDY.replace('maximize = "val_acc"', 'minimize = "val_acc"') + CSV)
     (tmp_path / "train.py").write_text(f"HOOK = ''\n{TRAIN}")
@@ -799,7 +809,7 @@ def test_a_first_program_that_needs_too_much_memory_or_diverges_does_not_end_the
         ("CUDA out of memory", "out of memory: ended with exit status 0"),
     ],
 )
-@pytest.mark.parametrize("log", ["", "epoch,loss,val_acc\n1,nan,\n"])
+@pytest.mark.parametrize("log", ["", pytest.param("epoch,loss,val_acc\n1,nan,\n", marks=pytest.mark.slow)])
 def test_a_first_program_that_gives_up_before_its_first_value_does_not_end_the_search_although_its_status_is_0(
     search, tmp_path, last, error, log
 ):
@@ -857,6 +867,7 @@ def test_the_only_checkpoint_of_a_program_that_trains_beyond_the_full_length_is_
     assert load_study(tmp_path / "search.db").best.checkpoint is None
 
 
+@pytest.mark.slow
 def test_a_program_that_logs_one_row_after_its_last_epoch_ends_by_itself(search, tmp_path):
     test = "if state['epoch'] == 4: log.write('5,0,0\\n'); log.flush(); import time; time.sleep(1); open('saved', 'a')"
     study = STUDY.replace("trials = 2", "trials = 1") + CSV
@@ -923,6 +934,7 @@ def test_the_columns_of_a_history_within_an_object_of_json_are_named_and_not_tho
     assert "best_metric" not in said
 
 
+@pytest.mark.slow
 def test_a_pattern_without_a_match_is_told_while_the_program_trains(search, monkeypatch):
     monkeypatch.setattr("haltune.launch.unedited._MUTE", (0.0, 100))
     code, said = search(
@@ -968,7 +980,10 @@ def test_a_metric_that_is_not_a_number_is_an_error_that_shows_it(search, metrics
 
 @pytest.mark.parametrize(
     ("path", "named"),
-    [("*.csv", "They are in log.csv, train.csv: name the right one"), ("log.csv", "If a row is less than one epoch")],
+    [
+        ("*.csv", "They are in log.csv, train.csv: name the right one"),
+        pytest.param("log.csv", "If a row is less than one epoch", marks=pytest.mark.slow),
+    ],
 )
 def test_several_values_of_an_epoch_are_named_with_their_files(search, path, named):
     hook = "train = open(a.out + ('/train.csv' if PATH == '*.csv' else '/log.csv'), 'a')\n"
@@ -1139,6 +1154,7 @@ def test_a_position_in_another_unit_is_an_error_at_its_first_row(search):
     assert "Give the program its length" not in said
 
 
+@pytest.mark.slow
 def test_rows_that_a_program_writes_only_at_its_end_all_count_and_haltune_says_that_they_came_too_late(
     search, tmp_path, monkeypatch
 ):
@@ -1165,7 +1181,7 @@ def test_the_number_of_a_checkpoint_may_follow_any_text(search, tmp_path):
     assert Path(load_study(tmp_path / "search.db").best.checkpoint).name == "at-12.json"
 
 
-@pytest.mark.parametrize(("logged", "warned"), [("val_acc", False), ("acc", True)])
+@pytest.mark.parametrize(("logged", "warned"), [pytest.param("val_acc", False, marks=pytest.mark.slow), ("acc", True)])
 def test_a_metric_is_missed_after_a_fifth_of_the_training_not_after_some_rows_of_an_epoch(search, logged, warned):
     program = """
 import json, sys, time
@@ -1355,7 +1371,7 @@ def printed(folder):
         (("--workers", "2"), "7", "7"),
     ],
 )
-@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("edited", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_program_sees_the_devices_that_the_user_names(search, tmp_path, monkeypatch, options, own, seen, edited):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
     study = STUDY.replace("trials = 2", "trials = 1") + ("" if edited else PRINTED)
@@ -1537,7 +1553,11 @@ def test_a_program_that_is_killed_with_its_launcher_while_it_saves_resumes_from_
 
 @pytest.mark.parametrize(
     ("own", "code"),
-    [(False, 0), (True, 0), (False, 1)],  # torchrun ends with 1 after a signal
+    [
+        (False, 0),
+        pytest.param(True, 0, marks=pytest.mark.slow),
+        pytest.param(False, 1, marks=pytest.mark.slow),
+    ],  # torchrun ends with 1 after a signal
 )
 def test_a_program_that_the_signal_of_its_launcher_ends_too_resumes_where_it_was(search, tmp_path, own, code):
     program = TRAIN + "print(start, 'to', state['epoch'])\n"

@@ -84,23 +84,23 @@ def broken(runs):
     [
         ({}, set()),
         ({"resumed": False}, {"resumed", "said"}),  # haltune hints at `passes`
-        ({"loads": False}, {"resumed"}),
+        pytest.param({"loads": False}, {"resumed"}, marks=pytest.mark.slow),
         ({"all_batches": False}, {"counted"}),
         ({"own": False}, {"own", "resumed"}),
         ({"saves": "first"}, {"kept"}),
-        ({"advice": "some advice: pass ckpt_path=trial.checkpoint"}, {"said"}),
+        pytest.param({"advice": "some advice: pass ckpt_path=trial.checkpoint"}, {"said"}, marks=pytest.mark.slow),
         ({"advice": "some advice: Maximize('val_loss')"}, {"said"}),
-        ({"advice": "some advice: monitor='val_acc'"}, {"said"}),
-        ({"advice": "some advice", "after": 1}, set()),
-        ({"advice": "some advice", "after": 2}, {"said"}),
-        ({"hidden": True}, {"counted"}),
+        pytest.param({"advice": "some advice: monitor='val_acc'"}, {"said"}, marks=pytest.mark.slow),
+        pytest.param({"advice": "some advice", "after": 1}, set(), marks=pytest.mark.slow),
+        pytest.param({"advice": "some advice", "after": 2}, {"said"}, marks=pytest.mark.slow),
+        pytest.param({"hidden": True}, {"counted"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_wrong_program_breaks_its_truth_and_a_right_one_none(changed, truths):
     assert broken(zoo.train_all(program(**changed))) == truths
 
 
-@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("exact", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_weights_that_differ_are_seen_without_torch_where_curves_are_equal(exact):
     linear_model = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
     import joblib

@@ -84,6 +84,7 @@ def test_a_store_that_is_away_when_a_worker_dies_is_tried_again_after_a_pause(tm
     assert [str(t.status) for t in study.trials] == ["failed"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_lost_does_not_end_a_search_whose_trials_failed_in_a_row_before(tmp_path):
     study = a_study(tmp_path, 2, max_failures=1)
     with pytest.raises(TrainingFailed):
@@ -92,6 +93,7 @@ def test_a_worker_that_is_lost_does_not_end_a_search_whose_trials_failed_in_a_ro
     assert [(str(t.status), t.attempt) for t in study.trials] == [("failed", 1), ("completed", 2)]
 
 
+@pytest.mark.slow
 def test_a_training_that_starts_again_in_its_worker_is_not_lost_as_the_launcher_asks_for_another_trial(tmp_path):
     study = a_study(tmp_path, 3, max_retries=0)
     assert run(study, partial(smaller, tmp_path), workers=2, progress=False, gpus=None).over
@@ -101,7 +103,7 @@ def test_a_training_that_starts_again_in_its_worker_is_not_lost_as_the_launcher_
     assert not any(isinstance(event, Expired) for event in study.events())
 
 
-@pytest.mark.parametrize("preempted", [preempted, struck])
+@pytest.mark.parametrize("preempted", [preempted, pytest.param(struck, marks=pytest.mark.slow)])
 def test_a_worker_that_the_signal_of_its_launcher_ends_too_is_not_lost(tmp_path, preempted):
     study = a_study(tmp_path, 1, max_retries=0)
     with pytest.raises(SystemExit):

@@ -85,6 +85,7 @@ def test_interrupted_once_it_finishes_the_epochs_saves_them_and_continues_exactl
     assert set(reported.values()) == {1}  # no epoch was trained twice
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_optimize_saves_the_epochs_and_raises_so_that_no_code_behind_it_takes_the_search_for_over(
     tmp_path,
 ):

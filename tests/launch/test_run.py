@@ -46,6 +46,7 @@ def test_workers_heed_the_budget_that_the_study_has_by_now(tmp_path):
     assert max(t.attempt for t in study.trials) == 1
 
 
+@pytest.mark.slow
 def test_workers_whose_training_changes_its_folder_write_where_the_launcher_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     study = Study(PROBLEM, RandomSearch(), "s.db", seed=3, budget=Budget(trials=3), checkpoints="ck")
@@ -73,7 +74,12 @@ def test_each_worker_sees_one_device_and_shares_it_when_there_are_too_few(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("gpus", "seen"), [([0, "MIG-7"], "0,MIG-7"), ("auto", "3"), pytest.param(None, "3,4", marks=pytest.mark.slow)]
+    ("gpus", "seen"),
+    [
+        ([0, "MIG-7"], "0,MIG-7"),
+        pytest.param("auto", "3", marks=pytest.mark.slow),
+        pytest.param(None, "3,4", marks=pytest.mark.slow),
+    ],
 )
 def test_a_worker_alone_sees_all_devices_that_the_user_names(gpus, seen, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
@@ -146,6 +152,7 @@ def test_a_study_with_a_function_that_no_other_process_can_find_is_refused_befor
     assert len(study.trials) == 0
 
 
+@pytest.mark.slow
 def test_a_training_of_a_program_that_is_no_file_is_refused(tmp_path):
     """As in a notebook, or at a prompt: the other processes could not import its function."""
     code = """
@@ -175,6 +182,7 @@ run(a_study(Path("."), 2), steady, gpus=None)
 """
 
 
+@pytest.mark.slow
 def test_a_program_without_the_main_guard_gets_an_error_and_ends(tmp_path):
     (tmp_path / "program.py").write_text(UNGUARDED)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -95,6 +95,7 @@ def test_a_program_that_fails_at_once_ends_the_search_with_what_it_printed(progr
     assert [str(t.status) for t in study.trials] == ["failed"]
 
 
+@pytest.mark.slow
 def test_a_program_that_haltune_refuses_when_it_resumes_ends_the_search(program, tmp_path):
     study = a_study(tmp_path, 2, SuccessiveHalving(n=2, eta=2, rounds=1))
     loads_nothing = TRAIN.replace("saved == trial.epoch", "True").replace(
@@ -159,7 +160,7 @@ if trial.id == 1:
     assert ends(int(next(tmp_path.glob("search.logs/study-*/trial-1.log")).read_text()))
 
 
-@pytest.mark.parametrize("code", [0, 1])  # torchrun ends with 1 after a signal
+@pytest.mark.parametrize("code", [0, pytest.param(1, marks=pytest.mark.slow)])  # torchrun ends with 1 after a signal
 def test_a_program_that_ends_at_the_signal_of_its_launcher_is_neither_complete_nor_failed(program, tmp_path, code):
     study = a_study(tmp_path, 1)
     text = (
@@ -177,6 +178,7 @@ os.kill(os.getpid(), signal.SIGTERM)
     assert [(t.status, t.epoch) for t in study.trials] == [(Status.INTERRUPTED, 1)]
 
 
+@pytest.mark.slow
 def test_two_programs_may_train_a_trial_one_after_the_other(program, tmp_path):
     study = a_study(tmp_path, 1)
     text = """
@@ -190,6 +192,7 @@ for epoch in (1, 2):
     assert [(t.status, t.attempt, list(t.epochs)) for t in study.trials] == [(Status.COMPLETED, 1, [1, 2, 3, 4])]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_program_that_its_own_launcher_starts_again_continues_from_its_last_state(program, tmp_path):
     """As torchrun does with --max-restarts: twice here, each time after a report whose state was not saved."""
@@ -315,6 +318,7 @@ trial.report(0.5)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_what_a_program_leaves_running_ends_with_it(tmp_path, program, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -190,7 +190,7 @@ def program(seed: int) -> zoo.Program:
     return zoo.Program(f"torch loop {seed}", search, evaluate, declared)
 
 
-QUICK = range(8)
+QUICK = range(4)
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in range(60)])

@@ -300,7 +300,9 @@ def test_a_budget_is_said_in_the_unit_of_the_study() -> None:
     assert limited.outcome.reason.startswith("the budget of 250 steps is spent")
 
 
-@pytest.mark.parametrize("every", [500, 600, 900])
+@pytest.mark.parametrize(
+    "every", [pytest.param(500, marks=pytest.mark.slow), pytest.param(600, marks=pytest.mark.slow), 900]
+)
 def test_a_planned_budget_trains_as_many_trials_wherever_they_report(every: int) -> None:
     def searched(budget: str) -> Study:
         space = {"x": Float(0.0, 1.0)}

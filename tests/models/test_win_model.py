@@ -104,6 +104,7 @@ def test_the_map_rises_with_the_share_and_with_the_odds() -> None:
     assert (np.diff(joined, axis=1) > 0).all()
 
 
+@pytest.mark.slow
 def test_a_receipt_says_that_the_configuration_counts() -> None:
     rule = Halting(RandomSearch(), OptimalStopping(paths=2000))
     study = small_study(rule, problem=problem(epochs=HORIZON), trials=9)

@@ -102,6 +102,7 @@ def test_no_trial_is_pruned_before_the_minimum_of_epochs():
     assert min(n for state, n in late if state == "PRUNED") == 9
 
 
+@pytest.mark.slow
 def test_steps_from_0_or_1_and_both_directions_are_alike():
     usual = searched(HaltunePruner(EPOCHS, stopping=QUICK), TOPS)
     assert ends(searched(HaltunePruner(EPOCHS, stopping=QUICK), TOPS, first=1, sign=-1)) == ends(usual)

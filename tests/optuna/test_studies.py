@@ -95,6 +95,7 @@ def test_paused_runs_are_pruned_open_ones_run_and_failed_ones_failed():
     assert {to_study(study).trials[id].user_attrs["haltune:status"] for id in paused} == {"paused"}
 
 
+@pytest.mark.slow
 def test_a_copy_is_written_again_and_nothing_of_others_is_overwritten(tmp_path):
     where = f"sqlite:///{tmp_path}/optuna.db"
     to_study(searched(f"{tmp_path}/search.db", trials=2), where)

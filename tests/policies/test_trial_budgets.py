@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from laboratory import Lab, Worker, differences, rising
 
+from examples import quickly
 from haltune import Budget, Finish
 from haltune.display import plural
 from haltune.log.events import Finished, Started, Status
@@ -70,7 +71,7 @@ def test_a_bracket_that_closed_early_runs_again_when_more_may_start() -> None:
     assert differences(lab) == []
 
 
-@pytest.mark.parametrize("form", [name for name in PAUSING if name != "halving of many"])
+@pytest.mark.parametrize("form", quickly([n for n in PAUSING if n != "halving of many"], "hyperband", "ladder", "stop"))
 def test_a_budget_that_was_lowered_to_the_trials_that_wait_at_a_rung_and_raised_again_loses_nothing(form: str) -> None:
     lab = Lab(PAUSING[form], rising, epochs=27, budget=Budget(trials=60))
     while len(begun(lab)) < 4 or lab.study.history.running:
@@ -117,7 +118,7 @@ def test_when_all_that_went_on_fail_the_best_that_is_left_is_trained_in_full(asy
 # -- rounds -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("asynchronous", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("form", [SuccessiveHalving, pytest.param(Hyperband, marks=pytest.mark.slow)])
 def test_brackets_repeat_until_the_budget_ends_and_run_once_without_one(form: Any, asynchronous: bool) -> None:
     make = lambda: form(asynchronous=asynchronous)  # noqa: E731

@@ -319,6 +319,7 @@ except OSError:
     assert "Rank 1 waits for rank 0, which could not write" in second[0][0]
 
 
+@pytest.mark.slow
 def test_a_killed_runs_lines_are_never_read(ranks: Ranks) -> None:
     killed = "import signal\nstudy = Study(PROBLEM, Whims(), budget=Budget(trials=2), seed=1)\nstudy.ask()\n"
     ranks(killed + "os.kill(os.getpid(), signal.SIGKILL)", codes=(-9, -9), left=1)
@@ -337,6 +338,7 @@ def run_alone(where: Path, source: str, **environment: str) -> list[list[Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_folder_is_for_its_user_alone_small_and_gone_at_the_end(tmp_path: Path) -> None:
     *modes, (sizes, trials) = run_alone(
         tmp_path,

@@ -463,7 +463,9 @@ def test_a_power_failure_never_leaves_a_log_without_the_checkpoint_that_it_names
     assert len(deleted) == 5
 
 
-@pytest.mark.parametrize("in_folder", [False, True])  # of the trial, which haltune offers
+@pytest.mark.parametrize(
+    "in_folder", [False, pytest.param(True, marks=pytest.mark.slow)]
+)  # of the trial, which haltune offers
 @pytest.mark.parametrize("written", ["state 3", "sta", None])
 def test_a_file_of_the_users_own_that_was_written_after_it_was_recorded_is_named(
     tmp_path: Path, written: str | None, in_folder: bool

@@ -99,6 +99,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url"))
 
 
+@pytest.mark.slow
 @on_each
 def test_processes_that_create_the_same_study_at_once_make_one(url: str) -> None:
     made = together(create, *[(url, "s")] * 3)

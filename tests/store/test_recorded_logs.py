@@ -72,6 +72,7 @@ def test_every_kind_of_event_and_every_policy_of_this_version_was_recorded() -> 
     assert {spec["policy"] for spec in specs} >= set(POLICY_NAMES), RECORD
 
 
+@pytest.mark.slow
 def test_this_version_can_be_recorded_again(tmp_path: Path) -> None:
     record(tmp_path / "again")
     store = open_store(tmp_path / "again.sqlite", reading=True)

@@ -179,6 +179,7 @@ def test_a_state_that_is_saved_before_its_epoch_is_reported_is_of_that_epoch(
     assert Path(str(study.best.checkpoint)).read_text() == f"{study.best.epoch:g}"
 
 
+@pytest.mark.slow
 def test_a_state_that_torch_trained_on_before_the_report_is_of_the_epoch_before() -> None:
     torch = pytest.importorskip("torch")
     weight = torch.nn.Parameter(torch.zeros(()))

@@ -260,6 +260,7 @@ def over(s: Study, k: int) -> tuple[TrialRecord, list[Any]]:
     return s.trials[0], log
 
 
+@pytest.mark.slow
 @given(data=st.data(), k=st.integers(1, 4), epochs=st.integers(1, 4))
 @settings(max_examples=25, deadline=None)
 def test_a_trial_paused_within_and_between_folds_equals_one_that_never_paused(
@@ -858,7 +859,9 @@ def walks(training: Any, fails: bool = False) -> None:
         training.save(lambda path: path.write_text(repr(total)), ".txt")  # noqa: B023
 
 
-@pytest.mark.parametrize("at", [(1, 3), (0.5, 2.5), (2, 3.5)])
+@pytest.mark.parametrize(
+    "at", [(1, 3), pytest.param((0.5, 2.5), marks=pytest.mark.slow), pytest.param((2, 3.5), marks=pytest.mark.slow)]
+)
 def test_a_generator_of_the_program_continues_in_each_fold_after_a_pause(at: tuple[float, ...]) -> None:
     def trained(*at: float) -> Any:
         study = pausing_study(at=at, verbose=0)

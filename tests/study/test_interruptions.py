@@ -79,6 +79,7 @@ def test_a_report_that_is_interrupted_anywhere_is_recorded_once_or_not_at_all(
         assert list(known.values) == list(opened(store).trials[0].values)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("default_ctrl_c")
 def test_asking_and_giving_back_may_be_interrupted_anywhere(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/search.db"

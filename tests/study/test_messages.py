@@ -200,7 +200,9 @@ def program(setup="", options="", inside="", **more):
     ("setup", "options", "inside", "mine"),
     [
         ("", "", "", [False] * 5),
-        ("logging.basicConfig(format='mine %(message)s', level=20)", "", "", [True] * 5),
+        pytest.param(
+            "logging.basicConfig(format='mine %(message)s', level=20)", "", "", [True] * 5, marks=pytest.mark.slow
+        ),
         ("", "", "logging.basicConfig(format='mine %(message)s')", [False, *[True] * 4]),
         ("logging.disable()", "", "", []),
     ],

@@ -398,6 +398,7 @@ def test_a_training_that_never_paused_has_no_hint(caplog):
     assert search(caplog, train, at=()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", [False, True])
 def test_a_random_key_of_jax_that_begins_again_is_named(caplog, typed):
     jax = pytest.importorskip("jax")

@@ -450,7 +450,9 @@ if where == "outside":
 """
 
 
-@pytest.mark.parametrize(("where", "code"), [("inside", 143), ("outside", -signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("where", "code"), [("inside", 143), pytest.param("outside", -signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_program_ends_with_143_and_outside_of_trials_as_without_haltune(
     where: str, code: int, tmp_path: Path
 ) -> None:

@@ -250,25 +250,30 @@ def restores_its_generator_itself(trial: Trial) -> list[float]:
     return drawn
 
 
-PROGRAMS = [
-    draws_from_an_environment,
-    draws_from_a_transform_within_a_transform,
+PROGRAMS: list[Any] = [
     draws_from_generators_of_its_own,
     draws_from_generators_of_classes_and_of_a_module_that_it_imports,
-    leaves_a_loop_in_a_variable_by_break,
     draws_in_a_loop_of_haltune_from_generators_of_its_own,
-    restores_its_generator_itself,
     saves_after,
     saves_before,
     saves_at_halves,
-    saves_between_loops,
-    holds_its_iterator,
-    splits_at_random,
     splits_for_its_folds,
+    *(
+        pytest.param(program, marks=pytest.mark.slow)
+        for program in (
+            draws_from_an_environment,
+            draws_from_a_transform_within_a_transform,
+            leaves_a_loop_in_a_variable_by_break,
+            restores_its_generator_itself,
+            saves_between_loops,
+            holds_its_iterator,
+            splits_at_random,
+        )
+    ),
 ]
 
 
-@pytest.mark.parametrize("reopened", [True, False])
+@pytest.mark.parametrize("reopened", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_plain_loop_that_resumes_draws_as_without_a_pause(
     program: Callable[[Trial], list[float]], reopened: bool, tmp_path: Path
@@ -491,6 +496,7 @@ def test_a_loop_does_not_import_a_module_before_its_first_use(tmp_path: Path, mo
     assert type(module) is ModuleType
 
 
+@pytest.mark.slow
 def test_a_plain_loop_resumes_with_another_bit_generator_of_numpy(tmp_path: Path) -> None:
     before = np.random.get_bit_generator()
     np.random.set_bit_generator(np.random.PCG64(1))
@@ -568,6 +574,7 @@ for trial in study:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [pytest.param(0, marks=pytest.mark.slow), 1])  # 0: before torch is imported
 def test_a_trial_whose_new_process_imports_torch_late_splits_its_data_as_before(killed: int, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -632,10 +639,10 @@ def trains_over_folds(trial: Trial) -> None:
     [
         leaves_its_block,
         raises,
-        is_within_the_block_of_another,
+        pytest.param(is_within_the_block_of_another, marks=pytest.mark.slow),
         has_no_block,
-        restores_its_own_state,
-        changes_the_kind_of_generator,
+        pytest.param(restores_its_own_state, marks=pytest.mark.slow),
+        pytest.param(changes_the_kind_of_generator, marks=pytest.mark.slow),
         trains_over_folds,
     ],
 )
@@ -736,6 +743,7 @@ for trial in study:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_program_without_a_block_splits_its_data_as_before(tmp_path: Path) -> None:
     run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     splits = [run([sys.executable, "-c", OF_A_FRAMEWORK, at]).stdout for at in ("1 2", "2 3", "never")]
@@ -743,6 +751,7 @@ def test_a_killed_program_without_a_block_splits_its_data_as_before(tmp_path: Pa
     assert len({*splits}) == 1, splits
 
 
+@pytest.mark.slow
 def test_no_new_trial_begins_with_the_random_state_of_another_one(tmp_path: Path) -> None:
     study, begun = Study({"x": Float(0.0, 1.0)}, "val_loss", max_epochs=9, seed=0, budget="40 trials", verbose=0), []
     random.seed(0)

@@ -129,7 +129,14 @@ def test_a_report_that_lacks_something_is_refused(report: Any, said: str) -> Non
     trial.report({"acc": 1, "ms": 1, "params": 1})
 
 
-@pytest.mark.parametrize(("goal", "limits"), [(Maximize("acc"), [LIMIT]), (GOALS, ()), (GOALS, [LIMIT])])
+@pytest.mark.parametrize(
+    ("goal", "limits"),
+    [
+        (Maximize("acc"), [LIMIT]),
+        pytest.param(GOALS, (), marks=pytest.mark.slow),
+        pytest.param(GOALS, [LIMIT], marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("policy", [None, SuccessiveHalving(4, asynchronous=True)])
 def test_a_study_of_steps_decides_as_one_of_epochs_with_the_same_reports(policy: Any, goal: Any, limits: Any) -> None:
     def searched(every: int, **length: int) -> list[tuple[Any, ...]]:

@@ -392,6 +392,7 @@ def test_reports_between_which_torch_made_no_step_are_not_doubted_where_somethin
         program(net, torch.optim.SGD(net.parameters(), 0.1), trial)
 
 
+@pytest.mark.slow
 def test_a_program_that_imports_torch_within_its_first_trial_is_seen_to_train(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script = """

@@ -103,7 +103,7 @@ def screen(written: str) -> list[str]:
     ("program", "bar", "module"),
     [
         pytest.param(TQDM, r"run \d: 100%\|.*4/4", "tqdm", id="tqdm"),
-        pytest.param(RICH, r"run \d .* 100%", "rich", id="rich"),
+        pytest.param(RICH, r"run \d .* 100%", "rich", id="rich", marks=pytest.mark.slow),
         pytest.param(KERAS, r"4/4 .*━━━.*", "keras", id="Keras", marks=pytest.mark.slow),
         pytest.param(LIGHTNING, r"Epoch \d+/3 .*it/s.*", "lightning", id="Lightning", marks=pytest.mark.slow),
     ],
@@ -124,7 +124,7 @@ def test_the_title_tells_of_the_search_and_the_bar_of_a_training_stays_whole(
     assert len([line for line in lines if re.match(r"Trial \d (paused|trained)", line)]) >= 2
 
 
-@pytest.mark.parametrize(("more", "term"), [("verbose=0", "xterm"), ("", "dumb")])
+@pytest.mark.parametrize(("more", "term"), [pytest.param("verbose=0", "xterm", marks=pytest.mark.slow), ("", "dumb")])
 def test_no_title_is_set_where_nothing_is_logged_or_a_terminal_has_none(more: str, term: str, tmp_path: Path) -> None:
     pytest.importorskip("tqdm")
     assert TITLE.search(shown(TQDM, tmp_path, more, term)) is None

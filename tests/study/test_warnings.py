@@ -53,11 +53,11 @@ study = Study({{"x": Float(0, 1)}}, Maximize("val_loss"), max_epochs=3, budget="
     ("setup", "times"),
     [
         ("warnings.simplefilter('ignore')", 1),
-        ("warnings.simplefilter('ignore'); logging.disable()", 0),
+        pytest.param("warnings.simplefilter('ignore'); logging.disable()", 0, marks=pytest.mark.slow),
         ("logging.basicConfig()", 1),
-        ("logging.basicConfig(); warnings.simplefilter('ignore')", 1),
+        pytest.param("logging.basicConfig(); warnings.simplefilter('ignore')", 1, marks=pytest.mark.slow),
         ("logging.basicConfig(); logging.captureWarnings(True)", 1),
-        ("import sys; logging.basicConfig(stream=sys.stdout)", 1),
+        pytest.param("import sys; logging.basicConfig(stream=sys.stdout)", 1, marks=pytest.mark.slow),
     ],
 )
 def test_a_screen_has_a_warning_once(setup, times):

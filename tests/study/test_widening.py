@@ -103,7 +103,7 @@ def test_a_policy_continues_outside_the_old_ranges_and_by_its_log_alone(name: st
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead process's generator
-@pytest.mark.parametrize("name", ["random", "multifidelity"])
+@pytest.mark.parametrize("name", [pytest.param("random", marks=pytest.mark.slow), "multifidelity"])
 def test_a_process_killed_at_any_append_before_or_after_the_widening_reaches_the_same_end(name: str) -> None:
     def searched(store: Any) -> Study:
         if not store.names() or not widenings(store):

@@ -1,13 +1,13 @@
 """Number of examples of a property, by the Hypothesis profile (see conftest.py), and tables of cases."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 USUAL = 100  # examples of a property that names no number
-QUICK = 6  # of them in the profile that repeats: the others are for the profile that looks for new ones
+QUICK = 4  # of them in the profile that repeats: the others are for the profile that looks for new ones
 FEW = 2  # as many as are asked for are tried, whatever the profile
 
 
@@ -16,10 +16,9 @@ def many(count: int) -> int:
     return max(min(count, FEW), round(count * settings.default.max_examples / USUAL))
 
 
-def rows(cases: Mapping[str, Sequence[Any]], slow: Collection[str]) -> list[Any]:
-    """Return the cases of a table as parameters. slow: those of a kind that a quick one of the table tests, too."""
-    assert set(slow) < cases.keys(), set(slow) - cases.keys()
-    return [pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name in slow)) for name, case in cases.items()]
+def rows(cases: Mapping[str, Sequence[Any]], *quick: str) -> list[Any]:
+    """Return the cases of a table as parameters. quick: one of each kind; the others are slow."""
+    return [pytest.param(*cases[one.values[0]], id=one.values[0], marks=one.marks) for one in quickly(cases, *quick)]
 
 
 def quickly(names: Iterable[str], *quick: str) -> list[Any]:

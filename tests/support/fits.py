@@ -56,9 +56,11 @@ class Case:
         return self.unit != "epoch" or any(at % 1 for at in self.at)
 
 
-def slowly(cases, *names):
-    """Return the cases with some marked as slow: those of a kind that a quick one tests, too."""
-    return cases | {name: replace(cases[name], marks=(*cases[name].marks, pytest.mark.slow)) for name in names}
+def few(cases, *quick):
+    """Return the cases. quick: one of each kind; the others are slow."""
+    assert set(quick) <= cases.keys(), set(quick) - cases.keys()
+    slow = {name: (*one.marks, pytest.mark.slow) for name, one in cases.items() if name not in quick}
+    return cases | {name: replace(cases[name], marks=marks) for name, marks in slow.items()}
 
 
 TIMES = re.compile("^haltune|runtime$|per_second$")
@@ -246,13 +248,16 @@ class XGBoost(Booster):
     drawing = {"subsample": 0.5, "colsample_bynode": 0.5}
     nothing_to_measure = r"Nothing was logged\. Give xgb\.train evals="
     fold_loss, fold_column = "test-logloss", "test-logloss-mean"
-    special = {
-        "by leaves": boosted(grow_policy="lossguide", max_leaves=4),
-        "linear": boosted(booster="gblinear", max_depth=None),
-        "several classes": boosted("mlogloss", objective="multi:softprob", num_class=2, eval_metric="mlogloss"),
-        "adaptive leaves": boosted(objective="reg:absoluteerror"),
-        "a schedule": boosted(rate=lambda round: 0.5 / (1 + round)),
-    }
+    special = few(
+        {
+            "by leaves": boosted(grow_policy="lossguide", max_leaves=4),
+            "linear": boosted(booster="gblinear", max_depth=None),
+            "several classes": boosted("mlogloss", objective="multi:softprob", num_class=2, eval_metric="mlogloss"),
+            "adaptive leaves": boosted(objective="reg:absoluteerror"),
+            "a schedule": boosted(rate=lambda round: 0.5 / (1 + round)),
+        },
+        "a schedule",
+    )
 
     def train(self, *callbacks, rounds=5, evals=("train", "validation"), start=None, options=None, **params):
         log, data = {}, self.package.DMatrix(X[TRAIN], Y[TRAIN])
@@ -322,13 +327,16 @@ class LightGBM(Booster):
     drawing = {"bagging_fraction": 0.5, "bagging_freq": 1, "feature_fraction": 0.5}
     nothing_to_measure = r"Nothing was logged\. Give lgb\.train valid_sets="
     fold_loss, fold_column = "valid-binary_logloss", "valid binary_logloss-mean"
-    special = {
-        "without the average": boosted(boost_from_average=False),
-        "renewed leaves": boosted("l1", objective="regression_l1", metric="l1"),
-        "several classes": boosted("multi_logloss", objective="multiclass", num_class=2, metric="multi_logloss"),
-        "nothing left to split": boosted(min_gain_to_split=20.0),
-        "a schedule": boosted(rate=lambda round: 0.5 / (1 + round)),
-    }
+    special = few(
+        {
+            "without the average": boosted(boost_from_average=False),
+            "renewed leaves": boosted("l1", objective="regression_l1", metric="l1"),
+            "several classes": boosted("multi_logloss", objective="multiclass", num_class=2, metric="multi_logloss"),
+            "nothing left to split": boosted(min_gain_to_split=20.0),
+            "a schedule": boosted(rate=lambda round: 0.5 / (1 + round)),
+        },
+        "a schedule",
+    )
 
     def train(self, *callbacks, rounds=5, evals=("train", "validation"), start=None, data=None, options=None, **params):
         log, data = {}, data or self.package.Dataset(X[TRAIN], Y[TRAIN])
@@ -386,10 +394,13 @@ class CatBoost(Booster):
     name, loss, hint = "catboost", "Logloss", r"callback\.snapshot"
     given = {"thread_count": 1, "verbose": False, "depth": 3, "eval_metric": "Accuracy", "use_best_model": False}
     drawing = {"rsm": 0.5}
-    special = {
-        "features and rows drawn": boosted(rsm=0.5, bootstrap_type="Bernoulli", subsample=0.5),
-        "ordered": boosted(boosting_type="Ordered"),
-    }
+    special = few(
+        {
+            "features and rows drawn": boosted(rsm=0.5, bootstrap_type="Bernoulli", subsample=0.5),
+            "ordered": boosted(boosting_type="Ordered"),
+        },
+        "features and rows drawn",
+    )
 
     def train(self, *callbacks, rounds=5, kind="CatBoostClassifier", snapshot=None, sets=1, **params):
         model = getattr(self.package, kind)(iterations=rounds, **self.given | params)
@@ -441,11 +452,14 @@ def fine_tuned(learn, n, cbs):
 
 class Fastai(Fit):
     data, drawing = "", {}
-    special = {
-        "one cycle": Case({"fit": lambda learn, n, cbs: learn.fit_one_cycle(n, 0.05, cbs=cbs)}, (2, 3), 6),
-        "fine-tuning": Case({"fit": fine_tuned}, (2, 3), 6),
-        "the best weights": Case({"fit": keeping_the_best}, (2, 3), 6),
-    }
+    special = few(
+        {
+            "one cycle": Case({"fit": lambda learn, n, cbs: learn.fit_one_cycle(n, 0.05, cbs=cbs)}, (2, 3), 6),
+            "fine-tuning": Case({"fit": fine_tuned}, (2, 3), 6),
+            "the best weights": Case({"fit": keeping_the_best}, (2, 3), 6),
+        },
+        "one cycle",
+    )
     name, loss, hint = "fastai", "mae", "Make a callback for each attempt"
     monitor = "mae"
 
@@ -847,7 +861,7 @@ class Sharded(Own):
 
 class Sklearn(Loop):
     name, monitor = "sklearn", Maximize("accuracy")
-    special = {
+    special = few({
         "drawing from NumPy's own state": Case({"loss": "log_loss"}, (2, 4), 5),
         "averaged and adaptive": Case(
             {"average": 10, "learning_rate": "adaptive", "eta0": 0.1, "random_state": np.random.RandomState(1)},
@@ -857,7 +871,7 @@ class Sklearn(Loop):
             {"of": "neural_network.MLPClassifier", "hidden_layer_sizes": (5,), "batch_size": 16}, (2, 4), 5
         ),
         "naive Bayes": Case({"of": "naive_bayes.GaussianNB"}, (2, 4), 5),
-    }  # fmt: skip
+    }, "a network with Adam")  # fmt: skip
 
     def __init__(self):
         super().__init__()
@@ -879,14 +893,17 @@ class Sklearn(Loop):
 
 class Accelerate(Loop):
     name, usual = "accelerate", Case(at=(2, 3), length=5)
-    special = {
-        "seedable sampler": Case({"seedable": True}, (2, 3), 5),
-        # of 6 batches each: within a pass, at its end, after a batch, within one after a whole one
-        "within passes": Case({}, (4, 6, 7, 14), 15, "step"),
-        "within passes, seedable sampler": Case({"seedable": True}, (4, 6, 7, 14), 15, "step"),
-        "noisy data": Case({"noisy": True}, (2, 3), 5),
-        "within passes, noisy data": Case({"noisy": True}, (1, 4, 5, 6, 7, 14), 15, "step"),
-    }
+    special = few(
+        {
+            "seedable sampler": Case({"seedable": True}, (2, 3), 5),
+            # of 6 batches each: within a pass, at its end, after a batch, within one after a whole one
+            "within passes": Case({}, (4, 6, 7, 14), 15, "step"),
+            "within passes, seedable sampler": Case({"seedable": True}, (4, 6, 7, 14), 15, "step"),
+            "noisy data": Case({"noisy": True}, (2, 3), 5),
+            "within passes, noisy data": Case({"noisy": True}, (1, 4, 5, 6, 7, 14), 15, "step"),
+        },
+        "within passes",
+    )
 
     def attempt(self, trial, **options):
         from accelerated import train

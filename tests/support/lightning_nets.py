@@ -7,7 +7,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from fits import Case, slowly
+from fits import Case, few
 from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging, TQDMProgressBar
 from paused_studies import pausing_study
@@ -635,29 +635,13 @@ for name, (length, at, options) in JUDGED.items():
     # the last step is validated for the ranking, with numbers drawn
     apart = frozenset({"logged", "next random numbers"} if length % options.get("val_check_interval", 10) else ())
     CASES[f"loss of training, {name}"] = Case(LOGGING | steps | options, at, length, "step", GOAL, apart=apart)
-CASES = slowly(
+CASES = few(
     CASES,
-    "OneCycleLR",
-    "worker processes",
-    "a loader's own generator",
-    "a user's stateful callback",
-    "changes outside the checkpoint",
-    "a found rate and batch size",
-    "bf16-mixed",
-    "two optimizers",
-    "a training metric",
-    "a stream without length",
-    "within one epoch",
-    "within several epochs",
-    "within, twice in an epoch but the first",
-    "within, a loader of the module",
-    "within, gradient accumulation",
-    "within, early stopping",
-    "within, a user's callback without a state",
-    "within, gradients accumulated by hand",
-    "within, ReduceLROnPlateau by epochs",
-    "within, loaders made anew each epoch",
-    "within, loaders made anew of a data module that changes",
-    *(f"loss of training, {name}" for name in JUDGED if name not in ("by steps", "at the end of an epoch")),
-    "loss of training, within one epoch",
+    "ReduceLROnPlateau",
+    "frozen layers",
+    "a sampler's own generators",
+    "within, a loader's own generator",
+    "by steps",
+    "loss of training, by steps",
+    *(name for name, case in CASES.items() if case.marks == GPU),
 )

@@ -5,7 +5,7 @@ from itertools import cycle
 import numpy as np
 import pytest
 import torch
-from fits import Case, slowly
+from fits import Case, few
 from samplers import Shuffling
 from transformers import Trainer, TrainingArguments
 
@@ -155,10 +155,11 @@ JUDGED = {  # by the loss of training: unit, length, positions of pauses, option
 for name, (unit, length, at, options) in JUDGED.items():
     steps = {"max_steps": length} if unit == "step" else {}
     CASES[f"loss of training, {name}"] = Case(OFTEN | steps | options, at, length, unit, GOAL)
-CASES = slowly(
+CASES = few(
     CASES,
-    "bf16",
-    "evaluation by steps",
-    "by steps, gradient accumulation",
-    *(f"loss of training, {name}" for name in JUDGED if name not in ("by steps", "within epochs")),
+    "ReduceLROnPlateau",
+    "within epochs",
+    "by steps, endless data",
+    "loss of training, by steps",
+    *(name for name, case in CASES.items() if case.marks == GPU),
 )

@@ -45,7 +45,9 @@ def curves(c):
     return [(r.config, list(r.values), r.status) for r in c.study.trials]
 
 
-@pytest.mark.parametrize("policy", [Hyperband(), BOBOS(initial=2)], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize(
+    "policy", [Hyperband(), pytest.param(BOBOS(initial=2), marks=pytest.mark.slow)], ids=lambda p: type(p).__name__
+)
 def test_it_decides_as_a_loop_over_the_same_study_that_pauses_nothing_at_first_and_saves_nothing_later(policy):
     c, plain, declined = conductor(policy), conductor(policy).study, None
     for k in range(12):

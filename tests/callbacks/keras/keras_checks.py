@@ -50,6 +50,7 @@ def test_a_stop_holds_although_another_callback_takes_back_every_stop():
     assert trial.epochs == [1, 2]
 
 
+@pytest.mark.slow
 @once
 def test_a_trial_that_backup_and_restore_continues_keeps_what_it_reported_before(tmp_path):
     class Dies(keras.callbacks.Callback):
@@ -211,7 +212,7 @@ def test_a_fit_without_a_validation_metric_says_so_at_its_end():
 
 
 @once
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_model_that_a_checkpoint_of_another_trial_holds_is_not_trained(tmp_path, whole):
     path = tmp_path / ("shared.keras" if whole else "shared.weights.h5")
     s = study(trials=2, epochs=3)

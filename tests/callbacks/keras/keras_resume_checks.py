@@ -6,7 +6,7 @@ import random
 import keras
 import numpy as np
 import pytest
-from fits import Case, slowly
+from fits import Case, few
 from paused_studies import pausing_study
 
 from haltune.callbacks.keras import HaltuneCallback
@@ -147,13 +147,13 @@ CASES = {
     "built by a function, for its loss": Case({"make": own_loss, "by_function": True}),
     "built by a function, for its class": Case({"make": subclass, "by_function": True}, marks=ONCE),
 }
-CASES = slowly(
+CASES = few(
     CASES,
-    "averaged weights",  # and keras_state_checks.py has averages that are evaluated
-    "normalized batches, compiled",
-    "mixed precision",
-    "a learning rate changed by hand",
-    "built by a function, for its loss",
+    "a schedule",
+    "a last attempt without a validation",
+    "shuffled and augmented batches",
+    "by steps",
+    "built by a function, for its class",
 )
 
 

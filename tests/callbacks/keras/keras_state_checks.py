@@ -127,6 +127,7 @@ def test_what_cannot_be_put_back_is_said_when_the_trial_resumes():
         trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Counting()), (2,))
 
 
+@pytest.mark.slow
 def test_a_schedule_that_counts_its_calls_is_called_once_an_epoch_and_continues():
     calls = []
 
@@ -157,6 +158,7 @@ class Penalizes(keras.callbacks.Callback):
         self.penalty.assign(self.penalty + 0.1)
 
 
+@pytest.mark.slow
 def test_a_variable_that_a_callback_changes_continues():
     def train(trial):
         penalty = keras.Variable(0.0, trainable=False)
@@ -185,6 +187,7 @@ def warmed(y, p):
     return keras.ops.mean((y - p) ** 2) + BETA * keras.ops.mean(p**2)
 
 
+@pytest.mark.slow
 def test_a_variable_of_a_module_that_a_callback_changes_continues():
     def train(trial):
         BETA.assign(0.0)  # as in another process
@@ -399,6 +402,7 @@ class Loosens(keras.callbacks.Callback):
         self.model.pull.weight *= 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BACKEND == "jax", reason="it is compiled")
 def test_a_number_that_a_callback_changes_in_a_loss_of_the_model_continues():
     def make(lr):
@@ -536,6 +540,7 @@ def test_what_a_stateful_layer_carries_continues():
     assert_equal(train)
 
 
+@pytest.mark.slow
 def test_a_list_of_the_programs_own_keeps_what_it_collects():
     seen = []
 
@@ -561,6 +566,7 @@ def test_what_cannot_be_read_is_said_once():
     assert len([w for w in said if issubclass(w.category, HaltuneWarning)]) == 1
 
 
+@pytest.mark.slow
 @once
 def test_an_iterator_under_way_declines_a_pause_and_one_that_has_ended_does_not():
     class Reads(keras.callbacks.Callback):
@@ -598,6 +604,7 @@ class Dates(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = 0.01 / self.length.total_seconds()
 
 
+@pytest.mark.slow
 @once
 def test_times_and_paths_in_a_callback_continue_and_the_start_is_that_of_the_fit():
     made, starts = [], []
@@ -611,6 +618,7 @@ def test_times_and_paths_in_a_callback_continue_and_the_start_is_that_of_the_fit
     assert made[-1].started >= starts[-1]
 
 
+@pytest.mark.slow
 @once
 def test_bars_of_tqdm_decline_no_pause():
     TqdmCallback = pytest.importorskip("tqdm.keras").TqdmCallback
@@ -643,6 +651,7 @@ class Weights(keras.utils.PyDataset):
         return X[rows], Y[rows], self.weights[rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_dataset", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_array_that_a_callback_changes_is_still_that_of_the_data(by_dataset):
     def train(trial):
@@ -667,6 +676,7 @@ class Frees(keras.callbacks.Callback):
         self.held = None
 
 
+@pytest.mark.slow
 @once
 def test_an_array_that_a_callback_frees_prevents_no_pause():
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Frees()))
@@ -782,6 +792,7 @@ class Follows(keras.Model):
         return {"error": keras.ops.mean((self(data[0]) - data[1]) ** 2)}
 
 
+@pytest.mark.slow
 @once
 def test_an_average_within_the_model_that_its_step_updates_continues_if_it_is_not_trainable():
     def train(trial, trainable=False):
@@ -810,7 +821,7 @@ class Freezes(keras.callbacks.Callback):
 
 
 @once  # a compiled step of other backends does not look at the flags again
-@pytest.mark.parametrize("by_function", [False, True])
+@pytest.mark.parametrize("by_function", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_layers_that_a_callback_freezes_stay_frozen(by_function):
     def train(trial):
         model = trial.load_model(lambda lr: frozen()) if by_function else trial.load_model() or frozen()
@@ -857,6 +868,7 @@ class Running(keras.metrics.Mean):
         return super().update_state(keras.ops.abs(y_true - y_pred))
 
 
+@pytest.mark.slow
 def test_a_metric_that_is_never_reset_continues():
     def train(trial):
         model = trial.load_model()
@@ -868,6 +880,7 @@ def test_a_metric_that_is_never_reset_continues():
     assert_equal(train, metric="val_running")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="compiles for seconds")
 def test_a_scaled_loss_continues():
     def scaled(lr):
@@ -891,6 +904,7 @@ def test_batches_whose_scaled_gradients_overflow_are_steps_of_the_study():
     assert int(made[0].optimizer.iterations) < 12
 
 
+@pytest.mark.slow
 @once
 @pytest.mark.skipif(not hasattr(keras.optimizers, "MultiOptimizer"), reason="newer than this Keras")
 def test_the_rates_of_several_optimizers_in_one_continue():
@@ -1033,16 +1047,16 @@ def arrays():
     ("make", "options"),
     [
         (Shuffled, {}),
-        (Scaled, {}),
-        (Files, {}),
-        pytest.param(Around, {}, marks=once),
-        pytest.param(augmented, {}, marks=once),
+        pytest.param(Scaled, {}, marks=pytest.mark.slow),
+        pytest.param(Files, {}, marks=pytest.mark.slow),
+        pytest.param(Around, {}, marks=(once, pytest.mark.slow)),
+        pytest.param(augmented, {}, marks=(once, pytest.mark.slow)),
         pytest.param(loader, {}, marks=(once, pytest.mark.slow)),
         pytest.param(loader, {"steps_per_epoch": 2}, marks=once),
         (batches, {"steps_per_epoch": 2}),
         pytest.param(Endless, {"steps_per_epoch": 3}, marks=pytest.mark.slow),
         pytest.param(arrays, {"steps_per_epoch": 2}, marks=pytest.mark.slow),
-        (arrays, {"steps_per_epoch": 3}),
+        pytest.param(arrays, {"steps_per_epoch": 3}, marks=pytest.mark.slow),
     ],
 )
 def test_the_place_in_the_data_continues(make, options):
@@ -1050,7 +1064,7 @@ def test_the_place_in_the_data_continues(make, options):
 
 
 @once
-@pytest.mark.parametrize("by_function", [False, True])
+@pytest.mark.parametrize("by_function", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_program_that_splits_its_rows_behind_load_model_splits_them_as_before(by_function):
     left, splits = [], []
     for at in ((), (2, 5)):
@@ -1069,6 +1083,7 @@ def test_a_program_that_splits_its_rows_behind_load_model_splits_them_as_before(
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @once
 def test_a_table_that_a_dataset_replaces_by_its_rows_declines_the_pause():
     pandas = pytest.importorskip("pandas")
@@ -1099,6 +1114,7 @@ def test_a_table_that_a_dataset_replaces_by_its_rows_declines_the_pause():
     assert_equal(train, at=(2,))
 
 
+@pytest.mark.slow
 @once
 def test_images_that_a_generator_of_keras_turns_continue():
     def train(trial):
@@ -1335,6 +1351,7 @@ def scattered_batches():
         yield X[rows], Y[rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "options"), [(Scattered, {}), (scattered_batches, {"steps_per_epoch": 2})])
 def test_a_generator_that_the_code_of_the_data_names_in_its_module_continues_unless_it_is_read_ahead(make, options):
     def train(trial):
@@ -1440,10 +1457,12 @@ class Validated(keras.utils.PyDataset):
 @pytest.mark.parametrize(
     ("make", "options"),
     [
-        (lambda: Validated(np.random.shuffle), {}),
+        pytest.param(lambda: Validated(np.random.shuffle), {}, marks=pytest.mark.slow),
         (lambda: Validated(np.random.default_rng(1).shuffle), {}),
-        pytest.param(lambda: Validated(noise=np.random.default_rng(1)), {}, marks=once),
-        pytest.param(lambda: Validated(np.random.default_rng(1).shuffle), {"validation_steps": 2}, marks=once),
+        pytest.param(lambda: Validated(noise=np.random.default_rng(1)), {}, marks=(once, pytest.mark.slow)),
+        pytest.param(
+            lambda: Validated(np.random.default_rng(1).shuffle), {"validation_steps": 2}, marks=(once, pytest.mark.slow)
+        ),
         pytest.param(loader, {}, marks=once),
     ],
     ids=["shuffled globally", "shuffled", "with noise", "in part", "of a loader"],
@@ -1508,7 +1527,9 @@ def flat(model):
     return np.concatenate([keras.ops.convert_to_numpy(w).ravel() for w in model.trainable_weights])
 
 
-@pytest.mark.parametrize("copy", [clone, tensors, flat])
+@pytest.mark.parametrize(
+    "copy", [clone, pytest.param(tensors, marks=pytest.mark.slow), pytest.param(flat, marks=pytest.mark.slow)]
+)
 def test_a_copy_of_the_model_that_a_hook_makes_when_the_fit_starts_continues(copy):
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Pulls(copy)))
 
@@ -1519,6 +1540,7 @@ def large():
     return model
 
 
+@pytest.mark.slow
 @once
 @pytest.mark.parametrize(
     "copy", [*(pytest.param(copy, marks=pytest.mark.slow) for copy in (clone, flat)), tensors, None]
@@ -1570,6 +1592,7 @@ class Draws(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = 0.01 * (1 + drawn) / (1 + float(self.mean.result()))
 
 
+@pytest.mark.slow
 def test_generators_and_metrics_of_keras_in_a_callback_continue():
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Draws()))
 
@@ -1581,7 +1604,7 @@ class Steers(keras.callbacks.Callback):
 
 
 @pytest.mark.skipif(BACKEND == "jax", reason="it is compiled")
-@pytest.mark.parametrize("by_function", [True, False])
+@pytest.mark.parametrize("by_function", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_setting_that_a_callback_changes_in_an_optimizer_continues(by_function):
     def train(trial):
         model = trial.load_model(lambda lr: net(momentum(0.01))) if by_function else trial.load_model()
@@ -1599,6 +1622,7 @@ def test_a_setting_of_an_optimizer_that_a_compiled_step_does_not_read_again_has_
         assert_equal(train, at=(2,), epochs=4)
 
 
+@pytest.mark.slow
 @once
 def test_a_backup_of_keras_that_a_killed_attempt_has_left_does_not_skip_epochs(tmp_path):
     """It is ahead of the checkpoint from which the trial resumes."""
@@ -1684,7 +1708,7 @@ class Averages(keras.callbacks.Callback):
         self.shadow.update()
 
 
-@pytest.mark.parametrize("form", [True, False])
+@pytest.mark.parametrize("form", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_averages_in_an_object_of_the_programs_continue(form):
     def train(trial):
         return fit(trial, trial.load_model() or net(momentum(0.01)), Averages(form))
@@ -1696,6 +1720,7 @@ def test_averages_in_an_object_of_the_programs_continue(form):
         assert_equal(train)
 
 
+@pytest.mark.slow
 @once
 @pytest.mark.parametrize("form", [True, False])
 def test_averages_that_are_made_later_decline_the_pause(form):
@@ -1704,6 +1729,7 @@ def test_averages_that_are_made_later_decline_the_pause(form):
     assert made[1].attempt == 1
 
 
+@pytest.mark.slow
 @once
 def test_a_model_that_a_callback_makes_in_place_of_none_declines_the_pause_unless_the_start_of_a_fit_makes_it():
     class Best(keras.callbacks.Callback):
@@ -1767,10 +1793,10 @@ def fits(make=list, length=3, between=lambda model, epoch: None, data=lambda: (X
 @pytest.mark.parametrize(
     "program",
     [
-        {"make": lambda: [Slows(), plateau()], "length": 1},
+        pytest.param({"make": lambda: [Slows(), plateau()], "length": 1}, marks=pytest.mark.slow),
         {"make": lambda: [Slows(), plateau()]},
-        {"make": lambda: [Slows(), plateau()], "inline": True},
-        {"length": 1, "steps_per_epoch": 2},
+        pytest.param({"make": lambda: [Slows(), plateau()], "inline": True}, marks=pytest.mark.slow),
+        pytest.param({"length": 1, "steps_per_epoch": 2}, marks=pytest.mark.slow),
     ],
     ids=["of one epoch", "of three epochs", "with other callbacks", "within a pass"],
 )
@@ -1787,7 +1813,7 @@ def test_a_training_of_several_fits_continues_within_a_fit_and_between_two(progr
         (momentum, plateau, {}, "ReduceLROnPlateau"),
         (lambda lr: keras.optimizers.SGD(lr, use_ema=True), keras.callbacks.TerminateOnNaN, {}, "use_ema"),
         (momentum, keras.callbacks.TerminateOnNaN, {"steps_per_epoch": 2}, "steps_per_epoch"),
-        (momentum, keras.callbacks.TerminateOnNaN, {}, None),
+        pytest.param(momentum, keras.callbacks.TerminateOnNaN, {}, None, marks=pytest.mark.slow),
     ],
     ids=["a callback", "averages", "the data", "nothing"],
 )
@@ -1821,9 +1847,9 @@ class EndsSlower(Slows):
     ("program", "attempts"),
     [
         ({"between": slower}, 2),
-        ({"between": lambda model, epoch: np.random.random()}, 2),  # noqa: NPY002
-        ({"make": lambda: [EndsSlower()]}, 2),
-        ({"data": batches, "steps_per_epoch": 2}, 1),  # as the second fit reads on
+        pytest.param({"between": lambda model, epoch: np.random.random()}, 2, marks=pytest.mark.slow),  # noqa: NPY002
+        pytest.param({"make": lambda: [EndsSlower()]}, 2, marks=pytest.mark.slow),
+        pytest.param({"data": batches, "steps_per_epoch": 2}, 1, marks=pytest.mark.slow),  # as the second fit reads on
     ],
     ids=["a rate", "a random number", "a callback", "the data"],
 )
@@ -1838,6 +1864,7 @@ def test_a_pause_between_two_fits_is_declined_if_the_program_changes_something_t
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @once
 def test_a_pause_between_two_fits_is_declined_if_the_program_draws_by_a_generator_of_its_own_there(monkeypatch):
     monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
@@ -1858,6 +1885,7 @@ def test_a_pause_between_two_fits_is_declined_if_the_program_draws_by_a_generato
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @once
 def test_a_generator_that_an_earlier_fit_than_the_last_has_read_is_not_paused(monkeypatch):
     monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
@@ -1893,9 +1921,9 @@ def averaged():
 @pytest.mark.parametrize(
     ("make", "callbacks"),
     [
-        (averaged, list),
+        pytest.param(averaged, list, marks=pytest.mark.slow),
         (averaged, lambda: [keras.callbacks.SwapEMAWeights()]),
-        (averaged, lambda: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]),
+        pytest.param(averaged, lambda: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)], marks=pytest.mark.slow),
         (
             lambda: net(momentum(0.3)),
             lambda: [keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True)],
@@ -1914,7 +1942,7 @@ def test_the_kept_model_has_the_value_of_its_trial(make, callbacks, of):
 
 
 @once
-@pytest.mark.parametrize("swaps", [False, True])
+@pytest.mark.parametrize("swaps", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_best_model_within_an_epoch_is_kept(swaps):
     study = pausing_study(at=(), epochs=2, keep=1, metric=Minimize("val_loss", of="best"), verbose=0)
     with study.ask() as trial:
@@ -1996,6 +2024,7 @@ def test_a_model_that_evaluates_by_a_variable_of_a_class_that_changes_is_not_kep
     assert study.best.checkpoint is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swaps", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_training_whose_averages_are_evaluated_continues(swaps):
     assert_equal(
@@ -2050,6 +2079,7 @@ def test_a_loop_that_calls_no_hook_before_its_first_epoch_is_refused(hook):
         getattr(callback, hook)(0, {"val_loss": 1.0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_list_of_callbacks_that_the_program_makes_for_a_fit_continues_in_the_data(again):
     """again: in two fits, of which the second starts where the trial does not pause."""
@@ -2066,7 +2096,7 @@ def test_a_list_of_callbacks_that_the_program_makes_for_a_fit_continues_in_the_d
     assert_equal(train, at=(3, 5))
 
 
-@pytest.mark.parametrize("method", [True, False])
+@pytest.mark.parametrize("method", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_plain_loop_that_saves_a_model_of_keras_continues_its_dropout(method):
     def train(trial):
         model = keras.models.load_model(trial.checkpoint) if trial.checkpoint else net(momentum(0.01))
@@ -2080,6 +2110,7 @@ def test_a_plain_loop_that_saves_a_model_of_keras_continues_its_dropout(method):
     assert_equal(train)
 
 
+@pytest.mark.slow
 def test_a_loop_over_the_epochs_of_a_trial_that_saves_a_model_of_keras_continues_its_dropout():
     def train(trial):
         model = keras.models.load_model(trial.checkpoint) if trial.checkpoint else net(momentum(0.01))
@@ -2144,7 +2175,7 @@ def frozen_part(lr):
     return model
 
 
-@pytest.mark.parametrize("by_function", [False, True])
+@pytest.mark.parametrize("by_function", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_setting_that_a_callback_changes_in_a_layer_of_keras_continues(by_function):
     def train(trial):
         model = trial.load_model(lambda **_: dropped(0.01)) if by_function else trial.load_model() or dropped(0.01)
@@ -2173,6 +2204,7 @@ class Fills(keras.layers.Layer):
         return super().get_config() | {"empty": self.empty}
 
 
+@pytest.mark.slow
 def test_a_setting_that_is_nan_is_not_said_to_change():
     def make(lr):
         model = keras.Sequential([keras.Input((3,)), Fills(), keras.layers.Dense(1)])
@@ -2195,6 +2227,7 @@ class Remembers(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = 0.1 * getattr(owner, self.name)
 
 
+@pytest.mark.slow
 def test_a_record_that_a_callback_keeps_in_a_model_of_keras_continues_without_a_warning():
     assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Remembers("lowest")))
 
@@ -2229,6 +2262,7 @@ class Relaxes(keras.callbacks.Callback):
         self.model.layers[-1].kernel_regularizer.l2 *= 0.5
 
 
+@pytest.mark.slow
 def test_the_number_of_a_regularizer_that_a_callback_changes_continues():
     def train(trial):
         model = trial.load_model()
@@ -2242,6 +2276,7 @@ def test_the_number_of_a_regularizer_that_a_callback_changes_continues():
         assert_equal(train, at=(2,))
 
 
+@pytest.mark.slow
 def test_a_model_with_a_frozen_part_pauses():
     assert_equal(lambda trial: fit(trial, trial.load_model() or frozen_part(0.01)))
 
@@ -2302,6 +2337,7 @@ def drifting(lr):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BACKEND != "torch", reason="of torch")
 def test_a_buffer_that_a_wrapped_module_of_torch_does_not_save_continues():
     assert_equal(lambda trial: fit(trial, trial.load_model(drifting)), at=(2,))

@@ -74,9 +74,14 @@ def run(folder, command, strategy, *scenes, timeout=400):
 
 @pytest.fixture(scope="module")
 def ddp(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("ddp"), [SCRIPT], "ddp", "three_trials", "three_in_memory", "misspelt",
-               "straight", "paused", "straight_steps", "paused_steps", "only_there", "failing", "on_rank_0",
-               "steps_on_rank_0", "noting", "averaging", "remembering")  # fmt: skip
+    return run(tmp_path_factory.mktemp("ddp"), [SCRIPT], "ddp", "three_trials", "misspelt", "straight", "paused",
+               "failing")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("more"), [SCRIPT], "ddp", "three_in_memory", "straight_steps", "paused_steps",
+               "only_there", "on_rank_0", "steps_on_rank_0", "noting", "averaging", "remembering")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +137,9 @@ def test_three_trials_of_one_script_are_the_same_on_all_ranks_and_rank_0_writes(
     assert [len(curve) for curve in values] == [4, 2, 2]
 
 
-def test_a_study_in_memory_is_known_on_all_ranks_of_ddp(ddp):
-    first, second = ddp.told("three_in_memory")
+@pytest.mark.slow
+def test_a_study_in_memory_is_known_on_all_ranks_of_ddp(more, ddp):
+    first, second = more.told("three_in_memory")
     assert first == second == ddp.told("three_trials")[0]
 
 
@@ -146,8 +152,9 @@ def test_a_missing_metric_raises_the_same_on_every_rank(ran):
     assert "If you mean 'val_loss'" in first[1]
 
 
-def test_a_metric_that_rank_0_never_sees_raises_the_same_on_every_rank(ddp):
-    first, second = ddp.told("only_there")
+@pytest.mark.slow
+def test_a_metric_that_rank_0_never_sees_raises_the_same_on_every_rank(more):
+    first, second = more.told("only_there")
     assert first == second
     assert (first[0], first[2]) == ("InvalidInput", "interrupted")
 
@@ -171,31 +178,36 @@ def test_a_paused_training_equals_an_uninterrupted_one_digit_for_digit(ran, ddp)
         ]
 
 
-def test_a_training_paused_at_steps_equals_an_uninterrupted_one_digit_for_digit(ddp):
-    assert ddp.trained("paused_steps-0-4") == ddp.trained("straight_steps-0-1")
-    assert ddp.values("paused_steps.db") == ddp.values("straight_steps.db")
-    assert [epoch for epoch, _ in ddp.values("paused_steps.db")] == [1, 2, 3, 4, 5, 6, 7, 8]
+@pytest.mark.slow
+def test_a_training_paused_at_steps_equals_an_uninterrupted_one_digit_for_digit(more):
+    assert more.trained("paused_steps-0-4") == more.trained("straight_steps-0-1")
+    assert more.values("paused_steps.db") == more.values("straight_steps.db")
+    assert [epoch for epoch, _ in more.values("paused_steps.db")] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scene", "pauses", "length"), [("on_rank_0", 2, 4), ("steps_on_rank_0", 3, 6)])
-def test_a_metric_that_is_logged_on_rank_0_alone_leaves_no_rank_waiting(ddp, scene, pauses, length):
-    for told in ddp.told(scene):
+def test_a_metric_that_is_logged_on_rank_0_alone_leaves_no_rank_waiting(more, scene, pauses, length):
+    for told in more.told(scene):
         assert [line[1:2] + line[3:5] for line in told[:2]] == [[1, pauses, "paused"], [2, length, "completed"]]
-    assert [epoch for epoch, _ in ddp.values(f"{scene}.db")] == [*range(1, length + 1)]
+    assert [epoch for epoch, _ in more.values(f"{scene}.db")] == [*range(1, length + 1)]
 
 
-def test_data_that_change_on_rank_1_alone_within_an_epoch_pause_at_its_end_on_all_ranks(ddp):
-    assert ddp.trained("noting-0-2") == ddp.trained("straight-0-1")
-    for told in ddp.told("noting"):
+@pytest.mark.slow
+def test_data_that_change_on_rank_1_alone_within_an_epoch_pause_at_its_end_on_all_ranks(more, ddp):
+    assert more.trained("noting-0-2") == ddp.trained("straight-0-1")
+    for told in more.told("noting"):
         assert [line[1:2] + line[3:5] for line in told[:2]] == [[1, 2, "paused"], [2, 4, "completed"]]
 
 
-def test_the_state_of_a_callback_continues_on_each_rank(ddp):
-    assert ddp.trained("remembering-0-2") == ddp.trained("remembering_straight-0-1")
+@pytest.mark.slow
+def test_the_state_of_a_callback_continues_on_each_rank(more):
+    assert more.trained("remembering-0-2") == more.trained("remembering_straight-0-1")
 
 
-def test_weights_that_a_callback_holds_on_rank_1_alone_decline_a_pause_on_all_ranks(ddp):
-    for told in ddp.told("averaging"):
+@pytest.mark.slow
+def test_weights_that_a_callback_holds_on_rank_1_alone_decline_a_pause_on_all_ranks(more):
+    for told in more.told("averaging"):
         assert told[0][1:2] + told[0][3:5] == [1, 4, "completed"]
 
 

@@ -268,7 +268,14 @@ class Texts(Dataset):
         return (torch.full((3,), row / 12),)
 
 
-@pytest.mark.parametrize("texts", [["a" * 1000] * 20_000, "b" * 20_000_000, [b"c" * 1000] * 20_000])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["a" * 1000] * 20_000,
+        pytest.param("b" * 20_000_000, marks=pytest.mark.slow),
+        pytest.param([b"c" * 1000] * 20_000, marks=pytest.mark.slow),
+    ],
+)
 def test_a_fit_writes_no_large_texts_of_its_data_to_see_whether_they_change(texts, monkeypatch):
     lengths, dumps = [], json.dumps
 

@@ -75,6 +75,7 @@ def test_a_stop_within_an_epoch_ends_the_training_there(unit, tmp_path):
     assert (trial.epochs, t.state.global_step) == ([at], 2)
 
 
+@pytest.mark.slow
 def test_the_default_search_stops_trainings_of_one_epoch_early(tmp_path):
     study = Study(
         {"learning_rate": Float(1e-4, 1.0, log=True)}, "eval_loss", f"{tmp_path}/s.db", max_steps=16,

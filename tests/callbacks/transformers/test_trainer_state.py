@@ -707,15 +707,6 @@ RESTORED = {
     "a table": (*BETWEEN, {"train": Tabled}),
     "NEFTune off, dropout on": (*WITHIN, {"max_grad_norm": 0.1}),
 }
-ALIKE = (
-    "trainable flags", "random numbers at the start of an epoch, within", "an evaluation at the start",
-    "patience that counts an evaluation at the start", "a function of the loss, within",
-    "a list that grows at the start of an epoch",
-    "attributes of a callback", "weights that change at the end of an epoch",
-    "tensors and a generator of a callback", "a collator of NumPy",
-    "a collator that draws", "data that draw in workers", "plain data in workers, within", "a seed of the data",
-    "NEFTune off, dropout on",
-)  # fmt: skip
 
 
 class Lengths:
@@ -723,7 +714,11 @@ class Lengths:
         return default_data_collator([{k: v for k, v in row.items() if k != "input_ids"} for row in batch])
 
 
-@pytest.mark.parametrize(("at", "evaluates", "options"), rows_of(RESTORED, ALIKE))
+@pytest.mark.parametrize(("at", "evaluates", "options"), rows_of(
+    RESTORED, "trainable flags, within", "attributes of a Trainer", "tensors and a generator of a callback, within",
+    "random numbers at the start of an epoch", "a function of the loss", "a collator with a generator",
+    "data that draw", "grouped by length", "a log between the evaluations", "a progress bar",
+))  # fmt: skip
 def test_what_changes_later_steps_is_restored(at, evaluates, options, tmp_path):
     record, losses, said = trained(tmp_path, at, **evaluates | options)
     assert said == []
@@ -768,7 +763,16 @@ DECLINED = {
 
 @pytest.mark.parametrize(
     ("at", "evaluates", "options", "match"),
-    rows_of(DECLINED, ("groups of the optimizer", "a collator that draws", "data that draw in workers")),
+    rows_of(
+        DECLINED,
+        "a callback's average",
+        "an average that starts where it would pause",
+        "weights of a loss",
+        "a collator with a generator",
+        "a table that changes",
+        "persistent workers",
+        "save_only_model",
+    ),
 )
 def test_what_cannot_be_restored_is_not_paused_and_said_once(at, evaluates, options, match, tmp_path):
     record, _, said = trained(tmp_path, at, **evaluates | options)
@@ -873,6 +877,7 @@ def test_adapters_resume_with_the_modules_that_peft_saves(tmp_path):
     assert (record.attempt, said) == (3, [])
 
 
+@pytest.mark.slow
 def test_what_changes_around_the_adapters_is_not_paused_and_a_kept_model_is_named(tmp_path):
     """A batch norm's buffers, which the checkpoints of PEFT lack."""
     record, _, said = trained(tmp_path, (1, 2), model=adapted, **UNLABELLED)
@@ -914,7 +919,7 @@ def averaged():
     return metrics
 
 
-@pytest.mark.parametrize("evaluates", [{}, EVERY_TWO])
+@pytest.mark.parametrize("evaluates", [pytest.param({}, marks=pytest.mark.slow), EVERY_TWO])
 def test_what_compute_metrics_remembers_is_restored(evaluates, tmp_path):
     found = []
     for at in ((), (1, 2)):
@@ -951,13 +956,16 @@ def test_data_without_a_length_that_started_again_are_not_paused_within_a_pass(t
     assert "started again" in said[0]
 
 
-@pytest.mark.parametrize("kind", [Starts, Shrinks, CountsEpochs])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(Starts, marks=pytest.mark.slow), Shrinks, pytest.param(CountsEpochs, marks=pytest.mark.slow)]
+)
 def test_the_hooks_of_a_pass_over_data_without_a_length_count_once(kind, tmp_path):
     options = {"max_steps": 12, "train": lambda: Stream(16), "others": [kind]}
     record, _, said = trained(tmp_path, (4, 8), unit="step", **options)
     assert (record.attempt, said) == (3, [])
 
 
+@pytest.mark.slow
 def test_a_pass_that_ends_where_a_trial_paused_counts(tmp_path):
     options = EVERY_TWO | {"max_steps": 8, "train": lambda: Stream(16)}
     record, _, said = trained(tmp_path, (4, 6), unit="step", **options)
@@ -1080,7 +1088,14 @@ class RunsOut(TrainerCallback):
             raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-@pytest.mark.parametrize("file", ["optimizer.pt", "scheduler.pt", "model.safetensors"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param("optimizer.pt", marks=pytest.mark.slow),
+        pytest.param("scheduler.pt", marks=pytest.mark.slow),
+        "model.safetensors",
+    ],
+)
 def test_a_trial_whose_checkpoint_lost_a_file_starts_again_as_the_trainer_would_go_on_without_it(file, tmp_path):
     def train(trial):
         t = make(tmp_path / "run", HaltuneCallback(trial), learning_rate=trial.config["lr"])

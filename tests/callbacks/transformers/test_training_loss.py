@@ -136,6 +136,7 @@ def test_a_loss_that_is_not_a_number_is_reported_as_such_though_the_trainer_logs
     assert [math.isfinite(value) for value in trial.values] == [True, False, False, False, False]
 
 
+@pytest.mark.slow
 def test_the_default_search_decides_by_the_loss_of_training_and_ranks_by_the_evaluation(tmp_path):
     study = Study(
         {"learning_rate": Float(1e-4, 1.0, log=True)}, GOAL, f"{tmp_path}/s.db", max_steps=16, budget="12 trials",

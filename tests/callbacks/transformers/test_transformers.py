@@ -287,7 +287,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("of", ["last", "best"])
+@pytest.mark.parametrize("of", [pytest.param("last", marks=pytest.mark.slow), "best"])
 @pytest.mark.parametrize(("options", "epochs", "horizon"), ENDS.values(), ids=ENDS)
 def test_the_kept_model_has_the_best_value_though_the_trainer_loads_its_own_best(
     options, epochs, horizon, of, tmp_path
@@ -407,7 +407,9 @@ def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_
     assert not list(tmp_path.glob("checkpoint-*")) or options
 
 
-@pytest.mark.parametrize("of", [lambda t: t, lambda t: t.model], ids=["trainer", "model"])
+@pytest.mark.parametrize(
+    "of", [lambda t: t, pytest.param(lambda t: t.model, marks=pytest.mark.slow)], ids=["trainer", "model"]
+)
 def test_check_resume_finds_nothing_in_a_trainers_resume_and_leaves_out_its_times(of, tmp_path):
     def run(trial, forgets=0.0):
         t = trainer(tmp_path, HaltuneCallback(trial), epochs=4)

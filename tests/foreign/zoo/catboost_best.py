@@ -31,6 +31,7 @@ def trained(path):
 
 zoo = dict(
     needs=["catboost"],
+    slow=True,
     space={"learning_rate": Float(0.01, 1.0, log=True)},
     goal=Minimize("validation-Logloss"),
     max_epochs=8,

@@ -51,6 +51,7 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["torch", "transformers", "accelerate"],
+    slow=True,
     space={"learning_rate": Float(1e-4, 1e-1, log=True)},
     goal=Minimize("eval_loss"),
     max_epochs=3,

@@ -40,6 +40,7 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["torch", "transformers", "accelerate"],
+    slow=True,
     space={"learning_rate": Float(1e-4, 1e-1, log=True)},
     goal=Maximize("eval_accuracy"),
     max_epochs=4,

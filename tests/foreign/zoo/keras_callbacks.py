@@ -35,7 +35,7 @@ def evaluate(path, config):
 zoo = dict(
     needs=["keras", "torch"],
     backend="torch",
-    slow=False,
+    slow=True,
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=4,

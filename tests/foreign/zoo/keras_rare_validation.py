@@ -31,6 +31,7 @@ def evaluate(path, config):
 zoo = dict(
     needs=["keras", "torch"],
     backend="torch",
+    slow=True,
     space={"lr": Float(0.001, 1.0, log=True)},
     max_epochs=5,
     trials=[{"lr": 0.05}, {"lr": 0.02}],

@@ -58,6 +58,7 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["lightgbm"],
+    slow=True,
     space={"learning_rate": Float(0.01, 1.0, log=True)},
     goal=Minimize("valid_0-l2"),
     max_epochs=8,

@@ -51,7 +51,7 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["torch", "lightning"],
-    slow=False,
+    slow=True,
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=4,

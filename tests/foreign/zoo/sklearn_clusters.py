@@ -22,6 +22,7 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["sklearn", "skops"],
+    slow=True,
     space={"n_clusters": Int(2, 9)},
     goal=Maximize("score"),
     max_epochs=4,

@@ -24,6 +24,7 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["sklearn", "skops"],
+    slow=True,
     space={"alpha": Float(1e-6, 0.1, log=True)},
     goal=Maximize("r2"),
     max_epochs=4,

@@ -34,6 +34,7 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["sklearn"],
+    slow=True,
     space={"alpha": Float(1e-6, 0.1, log=True)},
     goal=Minimize("log_loss"),
     max_epochs=5,

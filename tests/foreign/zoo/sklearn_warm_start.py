@@ -34,6 +34,7 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["sklearn", "joblib"],
+    slow=True,
     space={"learning_rate_init": Float(1e-3, 1.0, log=True)},
     goal=Maximize("accuracy"),
     max_epochs=4,

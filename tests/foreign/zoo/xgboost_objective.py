@@ -60,6 +60,7 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["xgboost", "sklearn"],
+    slow=True,
     space={"min_child_weight": Float(0.1, 100.0, log=True)},
     goal=Minimize("validation_0-rmse"),
     max_epochs=8,

@@ -28,6 +28,7 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["xgboost", "sklearn"],
+    slow=True,
     space={"learning_rate": Float(0.01, 1.0, log=True)},
     goal=Maximize("validation_0-auc"),
     max_epochs=8,

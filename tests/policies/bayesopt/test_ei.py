@@ -141,6 +141,7 @@ def test_one_policy_for_two_studies_decides_as_two_policies():
         assert [d for d in redecide(posed, EI(cost="per", initial=1), found.events()) if d[1] != d[2]] == []
 
 
+@pytest.mark.slow
 def test_a_policy_keeps_few_models_because_each_is_as_large_as_all_data():
     policy = EI(cost="per", initial=3)
     before = {id(o) for o in gc.get_objects() if isinstance(o, Posterior)}

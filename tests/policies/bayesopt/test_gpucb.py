@@ -137,8 +137,8 @@ def searched(policy: Any, goal: Any = None, room: float = 0.6, trials: int = 16)
     "policy",
     [
         GPUCB(),
-        EI(),
-        BOBOS(),
+        pytest.param(EI(), marks=pytest.mark.slow),
+        pytest.param(BOBOS(), marks=pytest.mark.slow),
         pytest.param(Rollout(points=24, paths=8), marks=pytest.mark.slow),
         Hyperband(resume=False, min_resource=3, sampler=GPUCB()),
     ],

@@ -66,6 +66,7 @@ def judge_curve(policy: Any, incumbent: float, values: list[float], seconds: flo
 # the costs
 
 
+@pytest.mark.slow
 def test_k1_grows_by_the_factor_of_the_paper_each_trial() -> None:
     study = judged_search(BOBOS(initial=3, K1=200.0, stopping=None), trials=8)
     seen = {e.trial: e.verdict.evidence["K1"] for e in verdicts(study)}
@@ -179,6 +180,7 @@ def test_a_stop_needs_the_surrogate_to_be_sure_enough_of_the_end() -> None:
         assert (v.action is Action.STOP) == (v.evidence["sd_end"] <= 1.05 * v.evidence["sd_now"])
 
 
+@pytest.mark.slow
 def test_c2_is_asked_of_the_trials_before_without_this_trials_own_epochs() -> None:
     study = judged_search(BOBOS(initial=3, refit_every=4, stopping=SOLVER), trials=9)
     report = [e for e in verdicts(study) if "sd_end" in e.verdict.evidence][-1]

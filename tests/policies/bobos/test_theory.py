@@ -35,6 +35,7 @@ def test_the_bound_goes_to_zero_as_theorem_2_says_and_not_with_a_constant_k1():
     assert constant[2] > 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_gp_ucb_on_drawn_functions_stays_below_the_first_term(seed):
     at, noise = np.linspace(0, 1, 15)[:, None], 0.05

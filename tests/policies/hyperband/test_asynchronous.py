@@ -25,7 +25,7 @@ from haltune.policies import Hyperband, Ladder, MultiFidelity, SuccessiveHalving
 
 @pytest.mark.parametrize("form", ["promote", "stop"])
 @pytest.mark.parametrize("eta", [2.5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
-@pytest.mark.parametrize("workers", [1, 6])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 6])
 def test_promoted_trials_are_in_the_top_of_those_that_arrived(form: Any, eta: float, workers: int) -> None:
     policy = SuccessiveHalving(n=60, eta=eta, asynchronous=form)
     lab = Lab(lambda: policy, rough(3, 0.1), epochs=27, workers=workers).run()
@@ -50,6 +50,7 @@ def test_new_configurations_fill_one_bracket_after_the_other_and_equal_brackets_
     assert len(rungs.arrived[policy.table(9).brackets[0], 0]) == 2 * sizes[0]
 
 
+@pytest.mark.slow
 def test_no_worker_waits_while_configurations_are_left() -> None:
     make = lambda: Hyperband(rounds=None, brackets="most_exploratory", asynchronous=True)  # noqa: E731
     lab = Lab(make, rough(4), epochs=9, workers=7, budget=Budget(epochs=300)).run()
@@ -177,7 +178,15 @@ def test_a_resume_names_the_epoch_whose_values_were_compared() -> None:
 # when no new trial may start
 
 
-@pytest.mark.parametrize("trials", [2, 3, 5, 12])
+@pytest.mark.parametrize(
+    "trials",
+    [
+        pytest.param(2, marks=pytest.mark.slow),
+        pytest.param(3, marks=pytest.mark.slow),
+        5,
+        pytest.param(12, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     "policy", [SuccessiveHalving(n=9, asynchronous=True), Hyperband(asynchronous=True), Ladder(min_trials_per_rung=4)]
 )

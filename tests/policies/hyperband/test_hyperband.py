@@ -24,8 +24,8 @@ from haltune.store.memory import MemoryStore
 # -- what is spent ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sizes", ["line2", "table1"])
-@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("sizes", [pytest.param("line2", marks=pytest.mark.slow), "table1"])
+@pytest.mark.parametrize("resume", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_run_spends_what_the_schedule_says(sizes: Any, resume: bool) -> None:
     policy = Hyperband(schedule=sizes, resume=resume)
     lab = Lab(lambda: Hyperband(schedule=sizes, resume=resume), rising, epochs=27).run()
@@ -39,9 +39,9 @@ def test_a_run_spends_what_the_schedule_says(sizes: Any, resume: bool) -> None:
 @pytest.mark.parametrize(
     ("policy", "R"),
     [
-        (Hyperband(eta=2.5), 20),  (Hyperband(min_resource=2), 18),
+        pytest.param(Hyperband(eta=2.5), 20, marks=pytest.mark.slow),  (Hyperband(min_resource=2), 18),
          (Hyperband(n_max=9), 27),
-        (Hyperband(brackets="most_exploratory"), 27),
+        pytest.param(Hyperband(brackets="most_exploratory"), 27, marks=pytest.mark.slow),
         (SuccessiveHalving(n=20, eta=2), 13),  (SuccessiveHalving(n=10, min_resource=3), 9),
     ],
 )  # fmt: skip
@@ -61,7 +61,7 @@ def test_trainings_that_save_nothing_start_again_and_still_reach_the_end() -> No
     assert all(f.closed for f in recomputed(lab.log, plan_of(Hyperband(), 9)).values())
 
 
-@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("resume", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_growing_brackets_run_as_figure_10_lists_them(resume: bool) -> None:
     lab = Lab(lambda: Hyperband(schedule="growing", resume=resume), rising, epochs=9, budget=Budget(epochs=300)).run()
     plan = list(islice(growing(9, 3), 40))
@@ -148,6 +148,7 @@ def test_a_rung_with_fewer_survivors_promotes_what_is_left() -> None:
     assert max(t.epoch for t in nothing.study.trials) == 1
 
 
+@pytest.mark.slow
 def test_no_worker_waits_while_brackets_are_left_and_all_wait_for_the_last() -> None:
     endless = Lab(lambda: Hyperband(rounds=None), rising, epochs=9, workers=7, budget=Budget(epochs=400)).run()
     before_the_end = [a for a in endless.answers if not isinstance(a, Finish)]
@@ -249,6 +250,7 @@ def test_a_number_that_no_log_can_have_is_reported_as_damage(policy: Any, edit: 
 # -- resources --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_resource_of_the_users_own_trains_each_rung_as_a_trial_of_its_own(workers: int) -> None:
     policy = Hyperband(27, resource="samples")

@@ -44,7 +44,7 @@ def checked(lab: Lab, policy: Ladder, min_trials_per_rung: int, race: bool = Fal
 @pytest.mark.parametrize(
     ("eta", "first", "min_trials_per_rung", "workers"),
     [
-        (3, 3, 7, 6),
+        pytest.param(3, 3, 7, 6, marks=pytest.mark.slow),
         (2, 2.5, 1, 1),
         *(
             pytest.param(*case, marks=pytest.mark.slow)

@@ -41,7 +41,7 @@ def firsts(study: Study, bracket: int) -> list[dict[str, float]]:
 # -- designs ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("asynchronous", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_latin_hypercube_has_one_configuration_of_the_bracket_in_every_slice(asynchronous: bool) -> None:
     study = searched(SuccessiveHalving(n=27, sampler="lhs", rounds=2, asynchronous=asynchronous))
     for bracket in (0, 1):
@@ -60,7 +60,9 @@ def test_sobol_configurations_of_a_bracket_are_balanced() -> None:
         assert len(boxes) == 16
 
 
-@pytest.mark.parametrize("sampler", ["random", "sobol", "lhs"])
+@pytest.mark.parametrize(
+    "sampler", [pytest.param("random", marks=pytest.mark.slow), "sobol", pytest.param("lhs", marks=pytest.mark.slow)]
+)
 def test_configurations_depend_on_the_seed_and_their_place_alone(sampler: Any) -> None:
     alone = searched(Hyperband(sampler=sampler))
     again, other = searched(Hyperband(sampler=sampler)), searched(Hyperband(sampler=sampler), seed=3)

@@ -47,8 +47,8 @@ def cut_off(found: Study) -> list[int]:
 
 LIMITS = [
     Budget(time=200),
-    Budget(time=60),
-    Budget(worker_time=200),
+    pytest.param(Budget(time=60), marks=pytest.mark.slow),
+    pytest.param(Budget(worker_time=200), marks=pytest.mark.slow),
     pytest.param(Budget(money=5, price=90), marks=pytest.mark.slow),  # 200 seconds
     pytest.param(Budget(cost=200), marks=pytest.mark.slow),
     Budget(epochs=100),

@@ -100,6 +100,7 @@ def test_a_study_that_found_nothing_teaches_nothing(study: Any, caplog: pytest.L
     assert [t.config for t in found.trials] == [t.config for t in searched().trials]
 
 
+@pytest.mark.slow
 def test_a_study_without_trials_in_this_space_changes_nothing_among_others(caplog: pytest.LogCaptureFixture) -> None:
     elsewhere = searched(RandomSearch(trials=3), SPACE.parameters | {"x": Float(1.5, 2.0)}, budget=None)
     with caplog.at_level("INFO", "haltune"):

@@ -86,6 +86,7 @@ def test_runs_are_compared_where_they_can_be_distinguished(curve: Any, first: in
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("trials", "least", "most"), [(5, 3, 5), (60, 5, 40)])
 def test_of_few_trials_most_train_in_full_and_of_many_by_far_not_all(trials: int, least: int, most: int) -> None:
     study = searched(policy=MultiFidelity(), budget=Budget(trials=trials))
@@ -231,6 +232,7 @@ def test_where_a_trial_trains_on_instead_of_pausing_later_ones_stop() -> None:
     assert study.best.epoch == 27
 
 
+@pytest.mark.slow
 def test_while_a_disk_is_full_trials_train_on_and_later_ones_pause_again() -> None:
     study = Study(LONG, MultiFidelity(initial=10), seed=3, budget=Budget(epochs=400), verbose=0)
     refused = set()
@@ -266,7 +268,9 @@ def test_trials_that_report_again_before_they_pause_can_pause() -> None:
     assert not any("trials cannot pause in this study" in reason for reason in reasons)
 
 
-@pytest.mark.parametrize("epochs", [5, 50])  # runs are first compared after 1 epoch, after 3
+@pytest.mark.parametrize(
+    "epochs", [pytest.param(5, marks=pytest.mark.slow), 50]
+)  # runs are first compared after 1 epoch, after 3
 @pytest.mark.parametrize("saves", [True, False], ids=["saves", "saves nothing"])
 @pytest.mark.parametrize("before_saving", [True, False])
 def test_a_kill_before_a_trial_has_paused_does_not_show_whether_trials_can_pause(

@@ -63,7 +63,7 @@ def test_trials_that_are_equal_so_far_are_not_stopped(plateau: int) -> None:
     assert all(t.epoch > plateau for t in study.trials if not t.complete)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_a_trial_far_below_all_that_trained_in_full_pauses_also_where_trials_are_compared_only_at_the_end(
     seed: int,
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_search_does_not_stay_where_early_values_mislead_among_the_best() -> N
     assert study.best.value > max(final(t.config) for t in study.trials) - 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curve", [misleading, pytest.param(lucky, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("unit", ["epoch", pytest.param("step", marks=pytest.mark.slow)])
 def test_a_second_look_comes_after_a_while_without_a_better_last_value(curve: Curve, unit: str) -> None:

@@ -136,6 +136,7 @@ def searched(problem: Problem, seed: int, trials: int = 15) -> list[int]:
     return [t.config["width"] for t in study.trials]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2])
 def test_a_goal_that_stands_at_its_floor_is_not_asked_for_again_and_again(seed: int) -> None:
     space = Space({"lr": Float(0.0, 1.0), "width": Int(2, 128, log=True)})

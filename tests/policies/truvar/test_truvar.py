@@ -118,10 +118,12 @@ def differences(study, policy):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: TruVaR(threshold=0.8, kernel=KERNEL, noise=1e-3, grid=SIDE, initial=0),
+        pytest.param(
+            lambda: TruVaR(threshold=0.8, kernel=KERNEL, noise=1e-3, grid=SIDE, initial=0), marks=pytest.mark.slow
+        ),
         lambda: TruVaR(kernel=KERNEL, noise=1e-3, grid=SIDE, monotone=True, anticipate=True),
         lambda: TruVaR(implicit=0.5, noise=1e-3, grid=SIDE, monotone=True, initial=2, beta="theorem"),
-        lambda: TruVaR(0.8, rule="gchk", kernel=KERNEL, noise=1e-3, grid=SIDE),
+        pytest.param(lambda: TruVaR(0.8, rule="gchk", kernel=KERNEL, noise=1e-3, grid=SIDE), marks=pytest.mark.slow),
     ],
 )
 def test_a_process_that_only_has_the_log_finds_every_decision_again(make):
@@ -366,7 +368,9 @@ def test_a_training_that_fails_does_not_reach_any_threshold(kernel, threshold):
     assert not any(SPACE.key(c) in tried for c, _ in found.high)
 
 
-@pytest.mark.parametrize("policy", [TruVaR(implicit=0.9), TruVaR(threshold=0.5, rule="gchk")])
+@pytest.mark.parametrize(
+    "policy", [TruVaR(implicit=0.9), pytest.param(TruVaR(threshold=0.5, rule="gchk"), marks=pytest.mark.slow)]
+)
 def test_a_search_keeps_away_from_where_trainings_fail(policy):
     study = Study(PROBLEM, policy, seed=1, budget=Budget(trials=24), max_failures=100, verbose=0)
     for trial in study:

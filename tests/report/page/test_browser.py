@@ -149,6 +149,7 @@ def test_trials_stand_best_first_and_are_sorted_and_filtered(opened):
         assert expected
 
 
+@pytest.mark.slow
 def test_brushing_parallel_coordinates_filters_the_whole_page(opened):
     page = opened(many)
     axis = page.locator("figure[data-figure=parallel] .axis-hit").nth(1)  # width, from 8 to 64
@@ -226,6 +227,7 @@ def test_a_legend_entry_hides_its_curves_and_shows_them_again(opened):
     assert page.evaluate(drawn) == before
 
 
+@pytest.mark.slow
 def test_dragging_zooms_and_a_double_click_shows_the_whole(opened):
     page = opened(many)
     svg = page.locator("figure[data-figure=curves] .panel > svg[role=img]")
@@ -251,6 +253,7 @@ def test_colours_follow_the_system_and_the_button(opened):
     assert page.evaluate(paper) == dark
 
 
+@pytest.mark.slow
 def test_on_a_phone_nothing_is_off_the_screen(opened, tmp_path):
     def wide():
         return page.evaluate("document.documentElement.scrollWidth")
@@ -501,6 +504,7 @@ def test_the_files_of_a_trial_are_listed_and_opened_and_no_other_file_is(watched
     assert (trial.folder / "own.html").as_uri() in written
 
 
+@pytest.mark.slow
 def test_a_note_on_a_trial_is_shown_found_by_the_filter_and_changed(watched):
     study, served, context = watched
     for value in (0.5, 0.4):
@@ -526,6 +530,7 @@ def test_a_note_on_a_trial_is_shown_found_by_the_filter_and_changed(watched):
     shows(page, "Trial 1 has no note")
 
 
+@pytest.mark.slow
 def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(watched):
     study, served, context = watched
     with study.ask() as trial:
@@ -579,6 +584,7 @@ def test_what_comes_while_a_page_is_open_is_shown_and_never_run(browser, tmp_pat
     served.end()
 
 
+@pytest.mark.slow
 def test_a_hidden_trial_leaves_the_table_and_the_figures_until_the_filter_names_the_tag(watched):
     study, served, context = watched
     for value in (0.5, 0.4):
@@ -646,6 +652,7 @@ def beside(page):
     return {name: values for name, *values in told_of}, differ
 
 
+@pytest.mark.slow
 def test_trials_that_are_chosen_stand_side_by_side(opened):
     history = many({"loss": lambda value: 1.0 - value})
     page = opened(history)
@@ -673,6 +680,7 @@ def test_trials_that_are_chosen_stand_side_by_side(opened):
     assert sorted(figure.locator(".key-entry").all_inner_texts()) == ["trial 12", "trial 14"]
 
 
+@pytest.mark.slow
 def test_an_address_leads_to_what_was_on_the_screen(opened, browser):
     page = opened(many)
     for trial in (20, 3):
@@ -843,6 +851,7 @@ def test_a_condition_may_name_a_parameter_without_a_column_of_its_own(opened):
         assert sorted(rows(page)) == left
 
 
+@pytest.mark.slow
 def test_the_page_of_several_studies_draws_and_copies(browser, tmp_path):
     problem = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (0, 1)), 2)
     studies = []
@@ -862,6 +871,7 @@ def test_the_page_of_several_studies_draws_and_copies(browser, tmp_path):
     assert said == []
 
 
+@pytest.mark.slow
 def test_a_whole_study_is_hidden_and_shown_again_by_keyboard_by_legend_and_by_address(browser, tmp_path):
     problem = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (-9, 1)), 2)
     studies = []
@@ -927,6 +937,7 @@ SIZES = """() => [...document.querySelectorAll("main *")].filter((e) =>
   (e) => parseFloat(getComputedStyle(e).fontSize))"""
 
 
+@pytest.mark.slow
 def test_twenty_trials_fit_on_three_screens_in_letters_that_can_be_read(opened):
     page = opened(twenty)
     assert page.evaluate("document.documentElement.scrollHeight") <= 3000
@@ -939,6 +950,7 @@ def test_twenty_trials_fit_on_three_screens_in_letters_that_can_be_read(opened):
     assert page.locator("tr.why").first.is_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_screen_shows_all_without_scrolling_sideways(opened, scheme):
     page = opened(twenty, width=390, scheme=scheme)
@@ -946,6 +958,7 @@ def test_a_narrow_screen_shows_all_without_scrolling_sideways(opened, scheme):
     assert min(page.evaluate(SIZES)) >= 13
 
 
+@pytest.mark.slow
 def test_the_spread_of_folds_can_be_read_too(opened):
     study = Study({"lr": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=2, policy=RandomSearch(), budget="6 trials",
                   seed=0, verbose=0)  # fmt: skip
@@ -958,6 +971,7 @@ def test_the_spread_of_folds_can_be_read_too(opened):
     assert min(page.evaluate(SIZES)) >= 13
 
 
+@pytest.mark.slow
 def test_a_trial_outside_the_axes_is_marked_at_their_edge(opened):
     page = opened(twenty)
     card = page.locator("figure[data-figure=progress]")
@@ -971,6 +985,7 @@ def test_a_trial_outside_the_axes_is_marked_at_their_edge(opened):
     )
 
 
+@pytest.mark.slow
 def test_a_line_that_leaves_the_axes_is_marked_too(opened, browser, tmp_path):
     page = opened(lambda: many({"loss": lambda value: 1e3 if value < 0.12 else value}))  # of one trial, at its start
     card = page.locator("figure[data-figure=metrics]")
@@ -986,6 +1001,7 @@ def test_a_line_that_leaves_the_axes_is_marked_too(opened, browser, tmp_path):
     page.close()
 
 
+@pytest.mark.slow
 def test_what_the_trials_do_not_show_is_left_out(opened):
     """Values at random: no parameter has an effect, so there is no map and no slice; the ranks need no model."""
     history = told(Problem(Space({"lr": Float(0.0, 1.0), "width": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 1))

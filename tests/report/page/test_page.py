@@ -221,6 +221,7 @@ def test_of_many_trials_the_best_and_a_sample_are_shown_and_it_says_so(many_tria
     assert '<h2 id="trials">Trials <small class="quiet">2,000 of 5,000</small></h2>' in page
 
 
+@pytest.mark.slow
 def test_totals_are_of_all_trials_and_the_figure_shows_those_of_the_table(many_trials):
     history, page = many_trials
     counts = {status: len(history.with_status(status)) for status in Status}
