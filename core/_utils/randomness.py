@@ -26,6 +26,7 @@ from haltune.display import one_line
 from haltune.errors import InvalidInput
 
 from .around import OPAQUE, attributes, frames, is_own, names_in, of_library, on_stack
+from .data import OwnData
 from .orders import Orders, Variables, seeded, taken
 from .updates import Flags, flags
 
@@ -275,24 +276,25 @@ def _arrays(state: Any) -> Any:
     return np.asarray(state, np.uint64) if isinstance(state, list) else state
 
 
-_SHUFFLED, _UNDER_WAY = "shuffled", "under way"  # in place of the kind of a generator
+_SHUFFLED, _UNDER_WAY, _DATA = "shuffled", "under way", "data"  # in place of the kind of a generator
 
 
 class OwnGenerators:
     """Generators in variables of the functions that run a plain loop, or of modules and classes that their code names.
 
-    And the names of lists there that the program shuffles, and of iterators over data from which it reads on.
+    And what the program's own data sets and samplers change, the names of other lists that the program shuffles, and of
+    iterators over data from which it reads on.
 
-    iterators: also the latter, by `taken`.
+    data: also the data, and the iterators, by `taken`. Otherwise the loop itself sees to them.
     """
 
-    def __init__(self, iterators: bool = True) -> None:
+    def __init__(self, data: bool = True) -> None:
         self._there: dict[int, tuple[Any, Any]] = {}  # by id: generators at the start of a loop, and their first states
         self._named: dict[str, Any] = {}  # generators by name: a function that has ended shows no variables
         self._saved: dict[str, Any] = {}  # the states of the checkpoint
         self._before: list[tuple[Any, Any]] = []  # generators that were restored, and their states before
         self._orders, self._begun = Orders(), False
-        self._iterators = iterators
+        self._data = OwnData() if data else None
 
     def begins(self, path: Path | None) -> tuple[list[str], list[str]]:
         """State that a loop starts, and restore what `capture` has put into the random state in a file.
@@ -313,10 +315,13 @@ class OwnGenerators:
                     self._before.append((one, before))
         self._named = found
         self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
-        lists = self._orders.begins(variables, [name for name, (kind, _) in restored.items() if kind == _SHUFFLED])
+        of: dict[str, dict[str, Any]] = {mark: {} for mark in (_SHUFFLED, _UNDER_WAY, _DATA)}
+        for name, (kind, state) in restored.items():
+            of.get(kind, {})[name] = state
+        others, saved, held = ([], set[int](), []) if self._data is None else self._data.begins(variables, of[_DATA])
+        lists = others + self._orders.begins([*variables, *held], of[_SHUFFLED], saved)
         lists += [] if path is None else seeded(variables)
-        under_way = {name for name, (kind, _) in restored.items() if kind == _UNDER_WAY}
-        again = {name for name, value in variables if name in under_way and taken(value) is False}
+        again = {name for name, value in (*variables, *held) if name in of[_UNDER_WAY] and taken(value) is False}
         return lists, sorted(name.partition(".")[2] for name in again)
 
     def ends(self) -> None:
@@ -328,8 +333,10 @@ class OwnGenerators:
     def capture(self) -> dict[str, Any]:
         """Return the random state of the process, with those generators that the loop draws from, and lists."""
         variables = on_stack() if self._begun else []
-        own: dict[str, Any] = dict.fromkeys(self._orders.shuffled(variables), (_SHUFFLED, None))
-        under_way = [name for name, value in variables if self._iterators and taken(value)]
+        states, held = ({}, []) if self._data is None else self._data.changed(variables)
+        own: dict[str, Any] = {name: (_DATA, state) for name, state in states.items()}
+        own |= dict.fromkeys(self._orders.shuffled([*variables, *held]), (_SHUFFLED, None))
+        under_way = [name for name, value in (*variables, *held) if self._data is not None and taken(value)]
         own |= dict.fromkeys(under_way, (_UNDER_WAY, None))
         for name, one in (self._named | _in_variables(variables)).items() if self._there else ():
             before = self._there.get(id(one))

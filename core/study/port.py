@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from haltune._utils.around import on_stack
 from haltune._utils.checks import number, unfit
+from haltune._utils.data import persistent
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
 from haltune.display import numeral, one_line, plural, several_of
@@ -396,8 +398,10 @@ class Port(Attempt):
         """
 
     def forgets(self) -> str | None:
-        """Return why a booster that a loop of the user's own trains cannot resume exactly; None: not known."""
-        return None
+        """Return why what a loop of the user's own trains, or reads, cannot resume exactly; None: not known."""
+        if (loader := persistent(on_stack())) is None:
+            return None
+        return f"the workers of {loader} persist, and no state has their random numbers: use persistent_workers=False"
 
     def leaves_loop(self) -> None:
         """State that a loop over the epochs is left, in the generator that yields them, when it is closed.

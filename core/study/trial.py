@@ -257,7 +257,8 @@ class Trial(Port, KnowsAttributes):
 
     def forgets(self) -> str | None:
         by_torch = self._states.training is not None and self._states.training.made
-        return None if by_torch else self._weights.learners.forgets()  # a booster then only prepares the data
+        booster = None if by_torch else self._weights.learners.forgets()  # a booster then only prepares the data
+        return booster or super().forgets()
 
     def begins_loop(self, model: Any = None) -> bool:
         self._weights.learners.looks(self._weights.trains)
