@@ -106,17 +106,18 @@ def parts_in(variables: Variables) -> list[tuple[str, Any]]:
     return [(place, part) for place, part in found.values() if not of_library(type(part).__module__)]
 
 
-def _reached(variables: Variables) -> Iterator[tuple[str, Any]]:
+def _reached(variables: Variables, depth: int = 3) -> Iterator[tuple[str, Any]]:
     """Yield the loaders, data sets and samplers in variables, in objects of the program and in short lists there."""
     torch: Any = sys.modules.get("torch.utils.data")
     kinds = () if torch is None else (torch.DataLoader, torch.Dataset, torch.Sampler)
     for name, value in variables if kinds else ():
-        inner: Any = attributes(value).items()
-        if type(value) in (list, tuple, dict) and len(value) <= _FEW:
-            inner = value.items() if type(value) is dict else enumerate(value)
-        for path, one in ((name, value), *((f"{name}.{key}", one) for key, one in inner)):
-            if issubclass(type(one), kinds):
-                yield path, one
+        if issubclass(kind := type(value), kinds):
+            yield name, value
+        elif depth:
+            inner: Any = attributes(value).items()
+            if kind in (list, tuple, dict) and len(value) <= _FEW:
+                inner = value.items() if kind is dict else enumerate(value)
+            yield from _reached([(f"{name}.{key}", one) for key, one in inner], depth - 1)
 
 
 class _Other(Exception):

@@ -16,6 +16,7 @@ import types
 from collections import deque
 from contextlib import suppress
 from importlib import import_module
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -436,6 +437,44 @@ def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, A
     return found
 
 
+# of objects that hold a whole training
+_FRAMEWORKS = ("lightning", "pytorch_lightning", "transformers", "trl", "accelerate", "fastai", "fastcore")
+
+
+def of_owners(owners: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the generators that the objects of a framework's loop hold or that their code names: each once.
+
+    Of torch models these are those of modules of the program's own classes. What an object holds of the framework is
+    another owner.
+
+    owners: models, callbacks, data modules and the like, with names that are the same where a trial resumes.
+    """
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    for place, owner in owners:
+        is_model = callable(getattr(type(owner), "named_modules", None))
+        for name, part in owner.named_modules() if is_model else [("", owner)]:
+            if is_model and of_library(type(part).__module__):
+                continue
+            with suppress(Exception):  # an object of the program that raises where it is looked at
+                held = [*(vars(part).items() if is_model else _inside(part)), *_named_by(part)]
+                for attribute, value in held:
+                    if type(value).__module__.partition(".")[0] not in _FRAMEWORKS:
+                        for path, one in generators_in(value, depth=3).items():
+                            if id(one) not in seen:
+                                seen.add(id(one))
+                                found[f"{place}.{name}.{attribute}{path[1:]}"] = one
+    return found
+
+
+def put_states(generators: dict[str, Any], states: dict[str, Any]) -> Callable[[], object]:
+    """Restore the generators that `states` names; return what puts them back: all trials may share one."""
+    there = {path: one for path, one in generators.items() if path in states}
+    back = functools.partial(set_states, there, states_of(there))
+    set_states(there, states)
+    return back
+
+
 @functools.cache
 def _keeps_books(module: str) -> bool:
     """Return whether a module is of haltune's own records, such as a trial: they hold nothing of the program's data."""
@@ -515,8 +554,8 @@ def _named_by(value: Any) -> list[tuple[str, Any]]:
     return held + [
         (f"module {name}", one)  # the object may have an attribute with this name
         for name, one in found
-        if not issubclass(type(one), types.ModuleType)
-        and (is_generator(one) or (isinstance(one, types.FunctionType) and is_own(one.__module__)))
+        if not issubclass(kind := type(one), (types.ModuleType, type))
+        and (is_generator(one) or is_own(one.__module__ if kind is types.FunctionType else kind.__module__))
     ]
 
 
