@@ -29,14 +29,16 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.around import state_of, stateful
+from haltune._utils.generators import damaged, states_of
 from haltune._utils.interruption import Interruption
-from haltune._utils.randomness import OwnGenerators, capture, damaged, restore, states_of
+from haltune._utils.own_generators import OwnGenerators
+from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
 from haltune.study.port import warn_of_ranks
 
-from . import carried, fsdp, objects
+from . import carried, fsdp, tensors
 from .changes import (
     Attributes,
     Replaced,
@@ -318,7 +320,7 @@ class AcceleratedLoop(TrainingLoop):
         if self._sharding in ("FSDP", "DEEPSPEED"):
             return []
         models = [*self._models, *(one for one, _ in self._around.values() if hasattr(one, "named_parameters"))]
-        return [w for w in objects.outside(models, self._accelerator._optimizers) if not self._is_hooked(w)]
+        return [w for w in tensors.outside(models, self._accelerator._optimizers) if not self._is_hooked(w)]
 
     def _is_average(self, one: Any) -> bool:
         """Return whether an object has weights that may be evaluated: a model, or tensors like those that are trained.
@@ -329,10 +331,9 @@ class AcceleratedLoop(TrainingLoop):
             return hasattr(one, "named_parameters")
         with suppress(Exception):  # of an object that cannot have a state, such as a loader
             saved = [tensors_in([*of.state.values()], 3) for of in self._accelerator._optimizers]
-            known = {place for model in self._models for place in objects.storages(model)}
-            known |= {objects.local(t).untyped_storage().data_ptr() for of in saved for t in of}
-            tensors = [*tensors_in(state_of(one), 3)]
-            own = {t.shape for t in tensors if objects.local(t).untyped_storage().data_ptr() not in known}
+            known = {place for model in self._models for place in tensors.storages(model)}
+            known |= {tensors.storage(t) for of in saved for t in of}
+            own = {t.shape for t in tensors_in(state_of(one), 3) if tensors.storage(t) not in known}
             trained = ({p.shape for p in model.parameters() if p.requires_grad} for model in self._models)
             return any(shapes and shapes <= own for shapes in trained)
         return False

@@ -9,8 +9,6 @@ program makes once, and whose numbers or rows a training has changed, as a curri
 
 from __future__ import annotations
 
-import dis
-import types
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -18,10 +16,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from haltune._utils.code import assigned, mentioned, read_first, set_first
 from haltune.errors import NotSupported
 from haltune.study.port import Port
 
-from . import objects
+from . import objects, plain, tensors
 from .changes import is_time, set_again, set_by_epoch, transforms_of
 from .reporter import digest
 
@@ -132,7 +131,7 @@ def leave_data(data: Iterable[tuple[str, Any]]) -> None:
 def _marks(callback: Any) -> Marks:
     of_library = (base for base in type(callback).__mro__ if objects.of_library(base.__module__))
     names = {name for base in of_library for name in _COUNTS.get(base.__name__, ())}
-    return {name: objects.mark(value) for name, value in vars(callback).items() if name in names}
+    return {name: plain.mark(value) for name, value in vars(callback).items() if name in names}
 
 
 _COUNTED: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()
@@ -143,23 +142,14 @@ def _own_marks(callback: Any) -> Marks:
     """Return the marks of what a callback of the program's counts: numbers and texts, without times and records."""
     kind = type(callback)
     if kind not in _COUNTED:
-        found = set() if objects.of_library(kind.__module__) else objects.mentioned(kind, names_of=_counted)
+        found = set() if objects.of_library(kind.__module__) else mentioned(kind, names_of=read_first)
         hooks = {
             name for base in kind.__mro__ if objects.of_library(base.__module__) for name in vars(base)
         } - _NO_HOOKS
-        _COUNTED[kind] = found - objects.mentioned(kind, tuple(hooks), objects.set_first)
+        _COUNTED[kind] = found - mentioned(kind, tuple(hooks), set_first)
     held = {name: value for name, value in vars(callback).items() if name in _COUNTED[kind]}
     held = {name: value for name, value in held.items() if type(value) in objects.PLAIN and value is not None}
-    return {name: objects.mark(v) for name, v in held.items() if not (isinstance(v, float) and is_time(v))}
-
-
-def _counted(code: types.CodeType) -> set[str]:
-    """Return the attributes that a method reads before it sets them."""
-    first: dict[str, str] = {}
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_ATTR", "STORE_ATTR"):
-            first.setdefault(step.argval, step.opname)
-    return {name for name, use in first.items() if use == "LOAD_ATTR"}
+    return {name: plain.mark(v) for name, v in held.items() if not (isinstance(v, float) and is_time(v))}
 
 
 _LONGEST = 10**6  # numbers in a row
@@ -174,12 +164,12 @@ def _of_data(part: Any) -> Marks:
     """
     kind, again, found = type(part), set_again(part), dict[str, str]()
     own = not objects.of_library(kind.__module__)
-    skip = objects.mentioned(kind, _READS, objects.assigned) if own else set[str]()
-    skip |= objects.mentioned(kind, ("__iter__",), objects.set_first) if own else set[str]()
+    skip = mentioned(kind, _READS, assigned) if own else set[str]()
+    skip |= mentioned(kind, ("__iter__",), set_first) if own else set[str]()
     skip |= set_by_epoch(kind) if hasattr(part, "set_epoch") else set[str]()
     for name, value in objects.held_by(part, skip).items():
         if own and type(value) in (bool, int, float, str):
-            found[name] = objects.mark(value)
+            found[name] = plain.mark(value)
         elif (own or name == again) and (row := _row(value)) is not None:
             found[name] = row
     return found | transforms_of(part)
@@ -191,7 +181,7 @@ def _row(value: Any) -> str | None:
         if type(value) is list:
             value = np.asarray(value) if type(value[0]) in (int, float) and len(value) <= _LONGEST else None
         elif hasattr(type(value), "untyped_storage"):
-            value = objects.local(value).cpu().numpy() if value.ndim == 1 and len(value) <= _LONGEST else None
+            value = tensors.local(value).cpu().numpy() if value.ndim == 1 and len(value) <= _LONGEST else None
         if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "biuf" and len(value) <= _LONGEST:
             return digest([np.sort(value)])
     return None

@@ -19,13 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.randomness import generators_in, is_generator, set_states, states_of
+from haltune._utils.code import assigned, loaded, mentioned, set_first
+from haltune._utils.generators import is_generator, set_states, states_of
+from haltune._utils.own_generators import generators_in
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
-from . import objects
-from .objects import fingerprint_of
+from . import objects, plain, tensors
 from .reporter import digest
+from .tensors import fingerprint_of
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "datasets", "haltune", "torch", "fastai", "fastcore")
 # whose samplers draw a new order in each pass, or continue by an epoch's number or a generator, which loops save
@@ -76,24 +78,24 @@ class Attributes:
         self._seen |= {place for place, _ in new}
         set_by_hook, weights, known = self._set_by_hook(new), _storages(saved), known_of(*saved)
         for name, value in self._values(new).items():
-            self._marks[name] = mark = objects.mark(value, weights=weights)
-            if objects.is_data(mark):
+            self._marks[name] = mark = plain.mark(value, weights=weights)
+            if plain.is_data(mark):
                 if name not in self._put:
-                    objects.note(value, self._trial, mark)
+                    plain.note(value, self._trial, mark)
                 if name in set_by_hook:
-                    self._marks[name] = f"{objects.SET}{mark}"
+                    self._marks[name] = f"{plain.SET}{mark}"
                 continue
-            if not (objects.is_large(mark) or self._data_alone):
+            if not (plain.is_large(mark) or self._data_alone):
                 self._prints[name] = printed(value, known)
             if name in set_by_hook and has_copy(value, saved):
                 self._copies.add(name)
 
     def changed(self, owners: Owners, saved: Iterable[Any]) -> dict[str, Any]:
         """Return the states of plain data that changed, in earlier attempts too."""
-        states, _, _ = objects.changes(self._values(owners), self._marks, weights=_storages(saved))
+        states, _, _ = plain.changes(self._values(owners), self._marks, weights=_storages(saved))
         for name, earlier in self._states.items():
             if isinstance(earlier, dict):  # its start is that of the trial, not of this attempt
-                objects.started(states.get(name), earlier.get("start"))
+                plain.started(states.get(name), earlier.get("start"))
         return self._states | states
 
     def changed_within(self, owners: Owners, saved: Iterable[Any], passes: Container[int]) -> str | None:
@@ -107,7 +109,7 @@ class Attributes:
         for name in self.changed(owners, saved):
             value = values.get(name)
             if not (is_generator(value) or (name in again and type(value) is int and value in passes)):
-                return objects.READ_AGAIN
+                return plain.READ_AGAIN
         return None
 
     def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
@@ -120,9 +122,9 @@ class Attributes:
         computed = _computed(owners) if self._data_alone else ()
         samplers = {place for place, owner in owners if is_library_sampler(owner, place)}
         for name, value in values.items():
-            mark, before = objects.mark(value, weights=weights), self._marks.get(name)
-            if objects.is_data(mark) or objects.is_large(mark):
-                lost = mark != before and (objects.is_large(mark) or objects.is_made_late(value, before))
+            mark, before = plain.mark(value, weights=weights), self._marks.get(name)
+            if plain.is_data(mark) or plain.is_large(mark):
+                lost = mark != before and (plain.is_large(mark) or plain.is_made_late(value, before))
                 lost = lost and name not in computed
             elif self._data_alone:
                 lost = False
@@ -132,9 +134,9 @@ class Attributes:
                 trained = new if before is None else now != self._prints.get(name, "")
                 lost = objects.under_way(value) or (trained and name.rpartition(".")[0] not in samplers)
             if lost:
-                return objects.unsaved(_called(name), value)
+                return plain.unsaved(_called(name), value)
             if name in self._copies:
-                return objects.copied(_called(name))
+                return plain.copied(_called(name))
         return None
 
     def put_back(self, owners: Owners, states: Mapping[str, Any], device: Any = None, always: bool = False) -> None:
@@ -150,7 +152,7 @@ class Attributes:
                 continue
             value = vars(owner).get(attribute)
             own = always or name in self._put  # a hook that was called once more has changed it since
-            if own or not objects.is_shared(value, state, self._trial):
+            if own or not plain.is_shared(value, state, self._trial):
                 try:
                     setattr(owner, attribute, objects.put_back(state, value, device))
                     self._put.add(name)
@@ -165,11 +167,10 @@ class Attributes:
         """
         found = set()
         for place, owner in owners if self._hook else ():
-            assigned = objects.mentioned(type(owner), (self._hook,), objects.assigned)
-            mentioned = objects.mentioned(type(owner), (self._hook,))
+            sets, names = mentioned(type(owner), (self._hook,), assigned), mentioned(type(owner), (self._hook,))
             for name, value in vars(owner).items():
                 number = value is None or isinstance(value, (bool, int, float, str))
-                if name in (assigned if number else mentioned) - {*self._skip} and not is_time(value):
+                if name in (sets if number else names) - {*self._skip} and not is_time(value):
                     found.add(f"{place}.{name}")
         return found
 
@@ -224,9 +225,7 @@ def is_time(value: Any, since: tuple[float, float, float] | None = None) -> bool
 def set_by_epoch(kind: type) -> set[str]:
     """Return the names of the attributes that set_epoch of a class sets, and no other method after its __init__."""
     others = tuple(name for name in dir(kind) if name not in ("__init__", "set_epoch"))
-    by_epoch, by_others = (
-        objects.mentioned(kind, names, objects.assigned, libraries=True) for names in (("set_epoch",), others)
-    )
+    by_epoch, by_others = (mentioned(kind, names, assigned, libraries=True) for names in (("set_epoch",), others))
     return by_epoch - by_others
 
 
@@ -234,10 +233,10 @@ def _computed(owners: list[tuple[str, Any]]) -> set[str]:
     """Return the attributes of modules that their forward computes, and no forward reads from an earlier pass."""
 
     def earlier(code: types.CodeType) -> set[str]:
-        return objects.loaded(code) - (objects.set_first(code) if code.co_name == "forward" else set())
+        return loaded(code) - (set_first(code) if code.co_name == "forward" else set())
 
-    sets = {type(owner): objects.mentioned(type(owner), ("forward",), objects.assigned) for _, owner in owners}
-    reads = {name for kind in sets for name in objects.mentioned(kind, ("forward",), earlier)}
+    sets = {type(owner): mentioned(type(owner), ("forward",), assigned) for _, owner in owners}
+    reads = {name for kind in sets for name in mentioned(kind, ("forward",), earlier)}
     return {f"{place}.{name}" for place, owner in owners for name in sets[type(owner)] - reads}
 
 
@@ -246,15 +245,15 @@ def has_copy(value: Any, saved: Iterable[Any]) -> bool:
 
     Weights that are constant do not count, because others may be so, too.
     """
-    weights = [w for part in saved if hasattr(part, "named_parameters") for w in objects.weights(part)]
-    storages = {objects.local(weight).untyped_storage().data_ptr() for weight in weights}
-    others = [t for t in tensors_in(value, 3) if objects.local(t).untyped_storage().data_ptr() not in storages]
+    weights = [w for part in saved if hasattr(part, "named_parameters") for w in tensors.weights(part)]
+    storages = {*map(tensors.storage, weights)}
+    others = [t for t in tensors_in(value, 3) if tensors.storage(t) not in storages]
     copied = {fingerprint_of([weight]) for weight in weights if _varies(weight)} if others else set()
     return any(_varies(t) and fingerprint_of([t]) in copied for t in others)
 
 
 def _varies(tensor: Any) -> bool:
-    flat = objects.local(tensor).reshape(-1)
+    flat = tensors.local(tensor).reshape(-1)
     return len(flat) > 1 and bool((flat != flat[0]).any())
 
 
@@ -284,7 +283,7 @@ def _is_module(value: Any) -> bool:
 
 
 def _storages(saved: Iterable[Any]) -> set[int]:
-    return {place for part in saved if hasattr(part, "named_parameters") for place in objects.storages(part)}
+    return {place for part in saved if hasattr(part, "named_parameters") for place in tensors.storages(part)}
 
 
 def known_of(*saved: Any) -> set[int]:
@@ -309,7 +308,7 @@ def printed(value: Any, known: set[int], depth: int = 3) -> Any:
     if hasattr(type(value), "untyped_storage"):
         return fingerprint_of([value])
     if isinstance(value, np.ndarray):
-        return value.tobytes() if value.dtype.hasobject else objects.mark(value)  # it may be a file of any size
+        return value.tobytes() if value.dtype.hasobject else plain.mark(value)  # it may be a file of any size
     if _is_module(value):
         tensors = [t for t in (*value.parameters(), *value.buffers()) if id(t) not in known]
         return fingerprint_of(tensors) if tensors else None  # a module around the model may have weights of its own
@@ -421,7 +420,7 @@ def extras(model: Any) -> dict[str, dict[str, Any]]:
         "numbers": {
             f"{module}.{name}": number
             for module, holder in modules.items()
-            if type(holder).__name__ != objects.FSDP1
+            if type(holder).__name__ != tensors.FSDP1
             for name, value in vars(holder).items()
             if type(number := value.item() if isinstance(value, np.generic) else value) in (bool, int, float)
             and name not in _OF_TORCH
@@ -450,8 +449,8 @@ def left_out(models: Sequence[tuple[Any, Found]], modules: Attributes, saved: It
         if any(getattr(getattr(module, "rankallocator", None), "exp_avg_ipt", None) for module in model.modules()):
             return "AdaLoRA chooses its ranks by averages that are not part of the model's state"
         for name, buffer in unsaved_buffers(model):
-            if objects.is_large(objects.mark(buffer)) and fingerprint_of([buffer]) != before["buffers"].get(name):
-                return objects.unsaved(name, buffer)
+            if plain.is_large(plain.mark(buffer)) and fingerprint_of([buffer]) != before["buffers"].get(name):
+                return plain.unsaved(name, buffer)
     return modules.lost(own_modules(*(model for model, _ in models)), saved)
 
 
@@ -645,4 +644,4 @@ def set_generators(states: Mapping[str, Any], loader: Any, *others: Any) -> dict
 
 def fingerprint(*models: Any) -> str:
     """Return a text that differs between torch models with other weights."""
-    return fingerprint_of([p for model in models for p in objects.weights(model) if p.is_floating_point()])
+    return fingerprint_of([p for model in models for p in tensors.weights(model) if p.is_floating_point()])

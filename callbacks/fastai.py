@@ -29,22 +29,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from haltune._utils.generators import damaged, put_states, states_of, tupled
 from haltune._utils.interruption import Interruption, caller, variables
-from haltune._utils.randomness import (
-    capture,
-    damaged,
-    generators_in,
-    of_owners,
-    put_states,
-    restore,
-    states_of,
-    tupled,
-)  # fmt: skip
+from haltune._utils.own_generators import generators_in, of_owners
+from haltune._utils.randomness import capture, restore
 from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
-from . import carried, objects
+from . import carried, tensors
 from .base import Reporting
 from .changes import (
     RESHAPED,
@@ -378,7 +371,7 @@ class HaltuneCallback(Reporting):
         course = self._course
         if course.tensors != {name: list(value.shape) for name, value in self.learn.model.state_dict().items()}:
             return RESHAPED
-        if objects.outside([self.learn.model], [self.learn.opt], copies=True):
+        if tensors.outside([self.learn.model], [self.learn.opt], copies=True):
             return (
                 "the optimizer trains weights outside the model, as of a loss or the copies of to_non_native_fp16, "
                 "which fastai does not save (make the loss a part of the model, or use to_fp16)"

@@ -14,13 +14,13 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.around import names_in
-from haltune._utils.numbers import counted_globals
-from haltune._utils.randomness import is_generator, of_code
+from haltune._utils.code import counted_globals, names_in
+from haltune._utils.generators import is_generator
+from haltune._utils.own_generators import of_code
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
-from . import carried, objects
+from . import carried, objects, plain
 
 _OWN = ".callbacks"  # the suffix of the file next to a model
 _FEW = 1000  # elements that are looked into
@@ -44,10 +44,10 @@ class OwnFunctions:
         self._parts, self._callbacks, self._trial = [*own, *used], len(own), trial.id
         self._generators = [of_code(one) for one in self._parts]
         self.parameters: Mapping[str, Any] = {}  # of a booster before the first round, set by its loop
-        self._marks = {path: objects.mark(value) for path, value, _ in self._places()}
+        self._marks = {path: plain.mark(value) for path, value, _ in self._places()}
         for path, value, _ in self._places():
-            if objects.is_data(self._marks[path]):
-                objects.note(value, trial.id, self._marks[path])
+            if plain.is_data(self._marks[path]):
+                plain.note(value, trial.id, self._marks[path])
         for one, now in zip(self._parts, self._counts(), strict=True):
             left = carried.begins(one, carried.who(trial), now)
             if left and starts:
@@ -59,7 +59,7 @@ class OwnFunctions:
         A resumed training calls these hooks again.
         """
         for path, value, _ in self._places():
-            if not objects.is_data(marked := objects.mark(value)):
+            if not plain.is_data(marked := plain.mark(value)):
                 self._marks[path] = marked
 
     def ends(self) -> None:
@@ -76,7 +76,7 @@ class OwnFunctions:
         for path, value, _ in self._places():
             at, _, name = path.partition("/")
             records = int(at) < self._callbacks and isinstance(value, Collection) and not isinstance(value, str)
-            if not (records or is_generator(value)) and objects.is_data(now := objects.mark(value)):
+            if not (records or is_generator(value)) and plain.is_data(now := plain.mark(value)):
                 found[int(at)][name.removeprefix(_name(self._parts[int(at)])).lstrip(".")] = now
         return found
 
@@ -89,7 +89,7 @@ class OwnFunctions:
         if (why := self.unsaved()) is not None:
             raise NotSupported(why)
         (states, _), before = self._changes(), self.parameters
-        set_ = {name: v for name, v in parameters.items() if objects.mark(v) != objects.mark(before.get(name))}
+        set_ = {name: v for name, v in parameters.items() if plain.mark(v) != plain.mark(before.get(name))}
         if states or set_ or library:
             found = {"states": states, "set": objects.data_of(set_ or None), "library": library}
             # a metric of the program's may return a number of NumPy
@@ -102,7 +102,7 @@ class OwnFunctions:
         states = found["states"]
         there = {name for name, _, _ in self._places()}
         for name, value, put in [*self._places(), *self._lacking(states.keys() - there)]:
-            if name in states and (is_generator(value) or not objects.is_shared(value, states[name], self._trial)):
+            if name in states and (is_generator(value) or not plain.is_shared(value, states[name], self._trial)):
                 with suppress(NotSupported):  # built otherwise in this attempt
                     put(objects.put_back(states[name], value))
         return objects.put_back(found["set"], None), found.get("library")
@@ -110,7 +110,7 @@ class OwnFunctions:
     def unsaved(self) -> str | None:
         """Return the message about what has changed and cannot be saved, or None."""
         _, unsaved = self._changes()
-        return next((objects.unsaved(name.partition("/")[2], value) for name, value in unsaved.items()), None)
+        return next((plain.unsaved(name.partition("/")[2], value) for name, value in unsaved.items()), None)
 
     def changed(self) -> str | None:
         """Return the name of a function, or of the class of an object, that remembers another thing now, or None."""
@@ -120,7 +120,7 @@ class OwnFunctions:
     def _changes(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the states of what changed, and the values of what changed and cannot be saved."""
         values = {name: value for name, value, _ in self._places()}
-        states, lost, others = objects.changes(values, self._marks)
+        states, lost, others = plain.changes(values, self._marks)
         return states, {name: values[name] for name in (*lost, *others)}
 
     def _lacking(self, names: Iterable[str]) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:

@@ -27,7 +27,8 @@ from typing import Any, TypeVar
 
 from haltune._utils.disk import force
 from haltune._utils.interruption import Interruption
-from haltune._utils.randomness import OwnGenerators, put, put_back
+from haltune._utils.own_generators import OwnGenerators
+from haltune._utils.randomness import put, put_back
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import follows, in_place_of_barriers, this, torch_ranks

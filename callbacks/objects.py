@@ -6,8 +6,7 @@ Functions, classes, files and loggers are the same in each process. Everything e
 written in C, has a state that cannot be read, so it raises NotSupported.
 
 `data_of` reads an attribute of a program's object, and so only plain data: no object of a library, no weights, nothing
-large. Every loop saves what changes in such attributes, and names by `unsaved` what it cannot save: large
-data, of which a sample changes, and an iterator that is under way.
+large.
 
 None, a number and a text stand for themselves. Another value is {"is": its kind, ...}; if it occurs again, {"is":
 "same", "as": its number}, in the order of reading.
@@ -19,13 +18,10 @@ import base64
 import copy
 import csv
 import datetime
-import dis
 import enum
 import hashlib
 import inspect
 import io
-import itertools
-import json
 import logging
 import re
 import struct
@@ -34,13 +30,12 @@ import threading
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
-from operator import attrgetter
+from functools import cache, partial
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -48,16 +43,17 @@ import numpy as np
 
 from haltune._utils.around import of_library as of_library  # callbacks ask it here
 from haltune._utils.around import of_program as of_program
-from haltune._utils.randomness import damaged, is_generator, kind_of, new_generator, of_generator, set_generator
+from haltune._utils.code import cells_of, opened_by
+from haltune._utils.generators import damaged, is_generator, kind_of, new_generator, of_generator, set_generator
 from haltune.errors import InvalidInput, NotSupported
 
-from .reporter import digest
+from .tensors import storage
 
 _CONSTANT = (
     type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, io.IOBase, logging.Logger,
     np.dtype, np.ufunc, type(csv.writer(io.StringIO())),
 )  # fmt: skip
-_CONTAINERS: dict[type, str] = {
+CONTAINERS: dict[type, str] = {
     list: "list", tuple: "tuple", deque: "deque", set: "set", frozenset: "frozenset", dict: "dict",
 }  # fmt: skip
 # immutable objects of Python that their arguments make again
@@ -68,6 +64,9 @@ _MADE_AGAIN: dict[str, type] = {
         datetime.timedelta, datetime.timezone, Decimal, Fraction, complex, range,
     )
 }  # fmt: skip
+_LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays, tensors and texts, values: of an attribute
+SMALL, _SHORT = 1 << 20, 10**4  # likewise, in a file that the program itself saves, perhaps often
+_FEW = 1000  # elements that are searched for an iterator
 _NUMBERS = frozenset({type(None), bool, int, float})
 PLAIN = _NUMBERS | {str}  # classes of values that are their own state
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that a class statement made
@@ -106,22 +105,6 @@ def put_back(state: Any, value: Any, device: Any = None, apart: Sequence[Any] = 
     return _Writer(device, apart).write(state, value, type(value).__name__)
 
 
-# attributes of a program's objects
-
-_LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays, tensors and texts, values: of an attribute
-SMALL, _SHORT = 1 << 20, 10**4  # likewise, in a file that the program itself saves, perhaps often
-_SUMMED = 1 << 30  # bytes of an array whose sum is a part of its mark
-_FEW = 1000  # elements of a sample
-_SAMPLED = 64  # elements of a tensor in a fingerprint, in addition to its sum
-_TEXT = 100  # characters of a text that is its own mark
-# reference to a list, an object or the like of the last fits, the trial of the fit, the mark at the fit's start
-_HELD: list[tuple[Callable[[], Any], int, str]] = []
-_MOST_HELD = 256
-_LOCK = threading.RLock()  # threads may train trials at a time
-SET = "set "  # before the mark of what a hook of a fit's start has set, which counts as a change
-_COUNT = itertools.count()
-
-
 def data_of(
     value: Any,
     constant: tuple[type, ...] = (),
@@ -147,481 +130,8 @@ def data_of(
     return _DataReader(constant, weights, tensors, small, copies, apart).read(value, type(value).__name__)
 
 
-def mark(
-    value: Any,
-    constant: tuple[type, ...] = (),
-    weights: Container[int] = (),
-    tensors: bool = False,
-    small: bool = False,
-) -> str:
-    """Return a text that changes with the value; for what is not plain data, with the object. See `is_data`.
-
-    Of large data it changes with a sample. With `tensors`, a value with a small or a huge one counts as changed at any
-    time.
-    """
-    if type(value) in PLAIN and not (isinstance(value, str) and len(value) > _TEXT):
-        return f"plain {value!r}"
-    try:
-        state = data_of(value, constant, weights, tensors, small, copies=False)
-        text = json.dumps(state, default=_mark_of)
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    except _Large:
-        return f"large {'' if small else json.dumps(_sample(value))}"
-    except (NotSupported, TypeError, ValueError, RuntimeError):
-        return f"object {id(value)}"
-
-
-def _mark_of(tensor: Any) -> Any:
-    """Return what changes with a tensor, of a size that is read faster than it is saved; else something new."""
-    with suppress(RuntimeError):  # a kind that cannot be read so
-        if SMALL < tensor.nbytes <= _SUMMED and str(tensor.layout) == "torch.strided":
-            return fingerprint_of([tensor])
-    return next(_COUNT)
-
-
-def is_data(marked: str) -> bool:
-    """Return whether a mark is that of plain data that can be saved."""
-    return not marked.startswith(("large ", "object "))
-
-
-def is_large(marked: str) -> bool:
-    """Return whether a mark is that of data that are too large to be saved."""
-    return marked.startswith("large ")
-
-
-def note(value: Any, trial: int, marked: str, before: str | None = None) -> None:
-    """Note that a fit of a trial starts with a list, an object or the like, for `is_shared`.
-
-    marked: its mark. before: that which was noted before a hook of the start has changed it.
-    """
-    if _is_constant(value):
-        return
-    with _LOCK:
-        forget()
-        refers = next((refers for refers, *_ in _HELD if refers() is value), None) or _reference(value)
-        held = [one for one in _HELD if not (one[0] is refers and one[1] == trial and one[2] in (marked, before))]
-        _HELD[:] = [*held, (refers, trial, marked)][-_MOST_HELD:]
-
-
-def forget() -> None:
-    """Forget what nothing else holds, before a fit needs the memory: a list may have tensors of a device."""
-    with _LOCK:
-        _HELD[:] = [one for one in _HELD if one[0]() is not None]
-
-
-def _is_constant(value: Any) -> bool:
-    """Return whether nothing in a value can change."""
-    if isinstance(value, (tuple, frozenset)):
-        return all(map(_is_constant, value))
-    return value is None or isinstance(value, (bool, int, float, str, bytes, np.generic)) or _is_made_again(value)
-
-
-def _is_made_again(value: Any) -> bool:
+def is_made_again(value: Any) -> bool:
     return _MADE_AGAIN.get(type(value).__name__) is type(value)
-
-
-def _reference(value: Any) -> Callable[[], Any]:
-    """Return a reference that gives None once nothing else holds the value, whose memory a fit may need."""
-    try:
-        return weakref.ref(value)
-    except TypeError:
-        return _OfContainer(value)
-
-
-class _OfContainer:
-    """Reference to a list or a dict, which Python cannot refer to weakly."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __call__(self) -> Any:
-        return self._value if sys.getrefcount(self._value) > _OWN_REFERENCES else None
-
-
-_OWN_REFERENCES = 2  # that of the object, and that of the argument
-
-
-def is_shared(value: Any, state: Any, trial: int) -> bool:
-    """Return whether a value holds what a program collects from all trials, rather than a state of this trial.
-
-    It does if a fit of another trial has started with it and with other contents, so that no program has reset it; or
-    if it has all that is in the state, and more, such as records that the program has read from a file. A copy from
-    before the pause would lose the rest. A value that is as when the trial first started is not shared, such as a list
-    from which the trial has taken some.
-    """
-    if value is None:  # as those are that no longer exist
-        return False
-    with _LOCK:
-        starts = [(of, marked) for refers, of, marked in _HELD if refers() is value]
-    own = {marked for of, marked in starts if of == trial}
-    if any(of != trial and own != {marked} for of, marked in starts):
-        return True
-    if not isinstance(value, tuple(_CONTAINERS)) or not isinstance(state, dict) or not state.get("items"):
-        return False
-    if state.get("start") == mark(value):
-        return False
-    with suppress(NotSupported, TypeError, ValueError):
-        texts = [json.dumps(item) for item in data_of(value)["items"]]
-        before = [json.dumps(item) for item in state["items"]]
-        ordered = isinstance(value, (list, tuple, deque))
-        return texts[: len(before)] == before if ordered else {*before} <= {*texts}
-    return False
-
-
-def numbered(callbacks: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield callbacks with names: their numbers among those of a class. A resumed fit may have others before them."""
-    counts = Counter[str]()
-    for callback in callbacks:
-        kind = type(callback).__qualname__.rpartition(".")[2]
-        yield f"{counts[kind]}.{kind}", callback
-        counts[kind] += 1
-
-
-def started(state: Any, marked: str | None) -> Any:
-    """Return the state of an attribute with its mark when the trial first started, for `is_shared`."""
-    if isinstance(state, dict) and "items" in state and marked is not None:
-        state["start"] = marked.removeprefix(SET)
-    return state
-
-
-def changes(
-    values: Mapping[str, Any], marks: Mapping[str, str], **how: Any
-) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Return what changed since the marks: states of plain data, names of data that are lost, names of other objects.
-
-    Lost are large data and iterators that are under way. how: the options of `mark`.
-    """
-    states: dict[str, Any] = {}
-    lost: list[str] = []
-    others: list[str] = []
-    for name, value in values.items():
-        now = mark(value, **how)
-        changed = now != marks.get(name)
-        if not changed and type(value) in PLAIN:
-            continue
-        late = changed and is_made_late(value, marks.get(name))
-        if is_data(now) and not late:
-            if changed:
-                states[name] = started(data_of(value, **how), marks.get(name))
-        elif late or (changed and is_large(now)) or under_way(value):
-            lost.append(name)
-        elif changed and not callable(value):
-            others.append(name)
-    return states, lost, others
-
-
-def is_made_late(value: Any, before: str | None) -> bool:
-    """Return whether a dict makes its missing values by a function, which cannot be saved, and the start lacked it.
-
-    before: the mark of the attribute at the start; None: there was none.
-    """
-    made = getattr(value, "default_factory", None)
-    if made is None or _kind(_named(made)) is not None:
-        return False
-    return before is None or before.removeprefix(SET) in (mark(None), mark({}))
-
-
-def mentioned(
-    kind: type,
-    methods: tuple[str, ...] | None = None,
-    names_of: Callable[[types.CodeType], Iterable[str]] = attrgetter("co_names"),
-    libraries: bool = False,
-) -> set[str]:
-    """Return the names that the program's own code of a class uses.
-
-    methods: only the code of these, and of methods that they use. names_of: of a code, those to return. libraries: also
-    their code.
-    """
-    own: dict[str, Any] = {}
-    for base in reversed(kind.__mro__):
-        if libraries or not of_library(base.__module__):
-            own |= vars(base)
-    left: list[Any] = [*own.values()] if methods is None else [own[name] for name in methods if name in own]
-    found: set[str] = set()
-    followed: set[str] = set()
-    while left:
-        one = left.pop()
-        code = getattr(inspect.unwrap(getattr(one, "fget", None) or getattr(one, "__func__", one)), "__code__", one)
-        if isinstance(code, types.CodeType):
-            names = {*code.co_names}
-            left += [*code.co_consts, *(own[name] for name in names - followed if name in own)]
-            followed |= names
-            found |= {*names_of(code)}
-    return found
-
-
-def assigned(code: types.CodeType) -> set[str]:
-    """Return the names of the attributes that a code assigns."""
-    return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
-
-
-def loaded(code: types.CodeType) -> set[str]:
-    """Return the names of the attributes that a code reads."""
-    return {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_ATTR", "LOAD_METHOD")}
-
-
-def set_first(code: types.CodeType) -> set[str]:
-    """Return the attributes that a method sets at each call before it reads them: they do not last."""
-    found, read, before = set[str](), set[str](), None
-    for step in dis.get_instructions(code):
-        if "JUMP" in step.opname:
-            break
-        if step.opname == "LOAD_ATTR":
-            read.add(step.argval)
-        of = () if before is None else before.argval if isinstance(before.argval, tuple) else (before.argval,)
-        if step.opname == "STORE_ATTR" and step.argval not in read and code.co_varnames[:1] == of[-1:]:
-            found.add(step.argval)
-        before = step
-    return found
-
-
-def _filled(code: types.CodeType) -> set[str]:
-    """Return the names of the attributes that a code assigns something other than None."""
-    steps = [step for step in dis.get_instructions(code) if step.opname not in ("COPY", "SWAP")]
-    behind_none = {i + 2 for i, one in enumerate(steps) if (one.opname, one.argval) == ("LOAD_CONST", None)}
-    return {one.argval for i, one in enumerate(steps) if one.opname == "STORE_ATTR" and i not in behind_none}
-
-
-def _tested(code: types.CodeType) -> set[str]:
-    """Return the names of the attributes of which a code asks whether they are None, or empty."""
-    steps = [step for step in dis.get_instructions(code) if step.opname not in ("TO_BOOL", "COPY")]
-    pairs = [(one, then) for one, then in itertools.pairwise(steps) if one.opname == "LOAD_ATTR"]
-    return {
-        one.argval for one, then in pairs if "JUMP" in then.opname or (then.opname, then.argval) == ("LOAD_CONST", None)
-    }
-
-
-_OPENED: weakref.WeakKeyDictionary[type, set[str]] = weakref.WeakKeyDictionary()
-
-
-def _opened_by(kind: type) -> set[str]:
-    """Return the names of the attributes that the methods of a program's class set if they are None."""
-    if kind not in _OPENED:
-        _OPENED[kind] = found = set[str]()
-        for method in {name for base in kind.__mro__ if not of_library(base.__module__) for name in vars(base)}:
-            found |= mentioned(kind, (method,), _tested) & mentioned(kind, (method,), _filled)
-    return _OPENED[kind]
-
-
-def is_opened(owner: Any, name: str, value: Any) -> bool:
-    """Return whether an attribute is a file that the owner's code opens where it is None, as in a resumed fit.
-
-    So do data sets with a file of HDF5, LMDB or SQLite. Not so a file that is read line by line: it has a place.
-    """
-    if (kind := type(value)) in PLAIN:
-        return False
-    package = kind.__module__.partition(".")[0]
-    file = package in (*_OF_FILES, *_FILES_OF_PYTHON) or (hasattr(kind, "close") and of_library(kind.__module__))
-    return file and not hasattr(kind, "__next__") and not has_state(value) and name in _opened_by(type(owner))
-
-
-def _opens(owner: Any, name: str, value: Any) -> bool:
-    """Return whether an attribute is such a file, or None until it is opened: both are the same state."""
-    return is_opened(owner, name, value) or (value is None and name in _opened_by(type(owner)))
-
-
-def held_by(owner: Any, skip: Container[str] = ()) -> dict[str, Any]:
-    """Return the attributes of an object that may be a state, without those named in `skip`.
-
-    What only shows a training is none, nor is a file that the owner's code opens again.
-    """
-    return {
-        name: value
-        for name, value in getattr(owner, "__dict__", {}).items()
-        if name not in skip and (type(value) in PLAIN or not (is_showing(value) or is_opened(owner, name, value)))
-    }
-
-
-def is_showing(value: Any) -> bool:
-    """Return whether an object only shows a training, such as a progress bar, a figure or a tracker."""
-    kind = type(value)
-    return kind.__module__.partition(".")[0] in _SHOWING and of_library(kind.__module__)
-
-
-def has_state(value: Any) -> bool:
-    """Return whether the numbers of an object of a library are a state, or settings that a program may change."""
-    if type(value).__module__.partition(".")[0] in _OF_FILES:
-        return False
-    if isinstance(value, Mapping):
-        return not isinstance(value, dict)
-
-    def has(*methods: str) -> bool:
-        return any(callable(getattr(type(value), name, None)) for name in methods)
-
-    return has(*_WITH_STATE) or (has("update") and has("get", "compute"))  # the latter is a running mean
-
-
-def variables_of(function: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
-    """Return the variables of enclosing functions that a function uses: name -> value, and what sets it."""
-    if not isinstance(function, types.FunctionType):
-        return {}
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    full = [(name, cell) for name, cell in cells if cell != types.CellType()]
-    return {name: (cell.cell_contents, partial(setattr, cell, "cell_contents")) for name, cell in full}
-
-
-def under_way(value: Any, depth: int = 3) -> bool:
-    """Return whether a value is an iterator that has not ended, or holds one: its place cannot be read."""
-    if isinstance(value, types.GeneratorType):
-        if inspect.getgeneratorstate(value) == inspect.GEN_CREATED:  # made again so, unless it has an epoch's number
-            return bool(inspect.getgeneratorlocals(value).keys() - {"self"})
-        return inspect.getgeneratorstate(value) != inspect.GEN_CLOSED
-    if hasattr(type(value), "__next__"):
-        starts_again = type(value).__module__.partition(".")[0] in ("lightning", "pytorch_lightning")  # in each epoch
-        return not isinstance(value, io.IOBase) and not starts_again
-    if not depth:
-        return False
-    inner: Any = ()
-    if isinstance(value, (list, tuple, dict)) and len(value) <= _FEW:
-        inner = value.values() if isinstance(value, dict) else value
-    elif of_program(type(value)):
-        inner = attributes_of(value).values()
-    return any(under_way(one, depth - 1) for one in inner)
-
-
-def _sample(value: Any, few: int = _FEW) -> Any:
-    """Return a few elements of a value, how many it has, and the sum of an array that is not huge; fewer of each."""
-    if isinstance(value, (str, bytes)) and len(value) > _TEXT:
-        return [len(value), str(value[:: len(value) // (few + 1) + 1])]
-    if value is None or isinstance(value, (bool, int, float, str, bytes)) or _is_made_again(value):
-        return str(value)
-    if not few:
-        return ""
-    if isinstance(value, np.ndarray):
-        whole = value.dtype.kind in "biufc" and value.nbytes <= _SUMMED and not isinstance(value, np.memmap)
-        with np.errstate(all="ignore"):
-            total = value.sum() if whole else ""
-        return [list(value.shape), str(total), str(value.flat[:: value.size // few + 1].tolist())]
-    if hasattr(type(value), "untyped_storage"):
-        flat = local(value).reshape(-1)
-        total = ""
-        with suppress(RuntimeError):  # some kinds of numbers have no sum
-            total = flat.sum().item() if flat.numel() * flat.element_size() <= _SUMMED else ""
-        return [list(value.shape), str(total), str(flat[:: flat.numel() // few + 1].tolist())]
-    if isinstance(value, tuple(_CONTAINERS)):
-        items: Any = value.items() if isinstance(value, dict) else value
-        count = len(items)
-        chosen = list(itertools.islice(items, 0, None, count // few + 1))
-        if isinstance(value, dict):
-            return [count, [[str(key), _sample(one, few // 20)] for key, one in chosen]]
-        return [count, [_sample(one, few // 20) for one in chosen]]
-    inner = attributes_of(value)
-    return {str(name): _sample(one, few // 10) for name, one in inner.items()}
-
-
-def local(tensor: Any) -> Any:
-    """Return the part of a tensor that this process holds: all of it, unless it is spread over several."""
-    tensor = getattr(tensor, "ds_tensor", tensor).detach()  # ZeRO 3 of DeepSpeed
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def fingerprint_of(tensors: list[Any]) -> str:
-    """Return a digest of a sum and of a few elements of each tensor.
-
-    All elements are read where they are, and few are copied. Their versions would not do: an average that is written by
-    `tensor.data` has the same version.
-    """
-    import torch
-
-    shapes = repr([(tuple(t.shape), t.dtype) for t in tensors]).encode()
-    parts: dict[Any, list[Any]] = {}  # bytes by device, for one copy from each
-    for t in (local(t) for t in tensors if t.device.type != "meta" and t.layout is torch.strided):
-        flat = (torch.view_as_real(t) if t.is_complex() else t).reshape(-1)
-        flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # it has gaps
-        few = flat[:: len(flat) // _SAMPLED + 1].clone(memory_format=torch.contiguous_format)
-        parts.setdefault(t.device, []).extend(part.view(torch.uint8) for part in (*_sums(flat), few))
-    return digest([shapes, *(torch.cat(of_device).cpu().numpy() for of_device in parts.values())])
-
-
-def _sums(flat: Any) -> tuple[Any, Any]:
-    """Return the sum of all bits, 64 at a time, and what is left over. A sum of numbers takes 20 times as long."""
-    import torch
-
-    whole = len(flat) - len(flat) % (8 // flat.element_size())
-    bits = flat[:whole]
-    if bits.storage_offset() * bits.element_size() % 8:
-        bits = bits.clone()
-    return bits.view(torch.int64).sum()[None], flat[whole:]
-
-
-FSDP1 = "FullyShardedDataParallel"  # the class of modules under the first version of FSDP
-
-
-def outside(models: Iterable[Any], optimizers: Iterable[Any], copies: bool = False) -> list[Any]:
-    """Return the weights that torch's optimizers train outside the models, such as those of a loss.
-
-    Buffers, and what a state_dict of a model's own adds, are of the model. copies: also if all are outside;
-    otherwise these count as flat copies, which their optimizer saves.
-    """
-    models = [*models]
-    groups = (group for optimizer in optimizers for group in optimizer.param_groups)
-    trained = [weight for group in groups for weight in group["params"] if weight.requires_grad]
-    own = {id(weight) for model in models for weight in model.parameters()}
-    found = [weight for weight in trained if id(weight) not in own]
-    if not found or (len(found) == len(trained) and not copies):
-        return []
-    states = (value for model in models for value in model.state_dict().values())
-    saved = {value.data_ptr() for value in states if hasattr(value, "data_ptr")}
-    return [weight for weight in found if weight.data_ptr() not in saved]
-
-
-def weights(model: Any) -> list[Any]:
-    """Return the parameters of a torch model, under FSDP the parts that this process holds.
-
-    There the parameters of a module are whole after a validation and parts after a step, so they cannot be compared.
-    FSDP has no public names for the parts. Without them, haltune would take a model for another one after a validation,
-    and not keep it.
-    """
-    own, others = [], set()  # parts, and ids of the parameters that share their weights
-    for module in model.modules():
-        if type(module).__name__ == FSDP1 and module._has_params:
-            flat = module._flat_param
-            own.append(getattr(flat, "_local_shard", flat))
-            others |= {id(flat), *map(id, getattr(flat, "_params", None) or ())}
-        elif hasattr(module, "_get_fsdp_state"):
-            state = module._get_fsdp_state()
-            groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
-            for one in (one for group in groups if group is not None for one in group.fsdp_params):
-                own.append(one.sharded_param)
-                others |= {id(one.sharded_param), id(getattr(one, "_unsharded_param", None))}
-    return own + [p for p in model.parameters() if id(p) not in others]
-
-
-def storages(model: Any) -> set[int]:
-    """Return the storages of a torch model's weights."""
-    return {local(t).untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
-
-
-READ_AGAIN = "its data or samplers change while they are read, and an epoch is read again from its start"
-
-
-def unsaved(name: str, value: Any) -> str:
-    """Return the message about an attribute that changes and cannot be saved."""
-    if under_way(value):
-        return (
-            f"{name} is an iterator, whose place cannot be saved (delete it at the end of each epoch, and make a new "
-            "one in the next)"
-        )
-    if is_large(mark(value)):
-        return (
-            f"{name} changes in training, or at its start, and is too large to be saved (above 16 MB, or a "
-            "million values; delete it at the end of each epoch if no later step reads it)"
-        )
-    if is_made_late(value, None):
-        return (
-            f"{name} is made in training, with a function for its missing values, which cannot be saved (make it in "
-            "__init__, or give it a class, such as list)"
-        )
-    return f"{name} changes in training and is not plain data (numbers, texts, arrays, or lists and dicts of them)"
-
-
-def copied(name: str) -> str:
-    """Return the message about an attribute with weights that a hook of the start of a fit copies."""
-    return f"{name} is a copy of the weights, and a resumed fit copies later ones (copy them before the fit)"
-
-
-class _Large(NotSupported):
-    pass
 
 
 @dataclass
@@ -648,7 +158,7 @@ class _Reader:
         self._seen[id(value)] = len(self._seen), value
         if isinstance(value, bytes):
             return {"is": "bytes", "data": self._text(value)}
-        if _is_made_again(value):
+        if is_made_again(value):
             given: Any = (value.real, value.imag) if isinstance(value, complex) else value.__reduce__()[1]
             given = (str(value),) if isinstance(value, PurePath) else given  # a data set may have many
             return {"is": "made again", "kind": type(value).__name__, "of": [self.read(one, name) for one in given]}
@@ -658,17 +168,17 @@ class _Reader:
             return {"is": "generator", "kind": kind_of(value), "state": of_generator(value)}
         if hasattr(type(value), "untyped_storage"):  # a dict with __getattr__ = dict.get has any name
             return self._tensor(value, name)
-        for kind, word in _CONTAINERS.items():
+        for kind, word in CONTAINERS.items():
             if isinstance(value, kind):
                 state = {"is": word, "items": self._items(value, name), "longest": getattr(value, "maxlen", None)}
                 named = hasattr(type(value), "_fields") or type(value) in _DICTS
                 made = getattr(value, "default_factory", None)
-                default = None if made is None else _named(made)
+                default = None if made is None else name_of(made)
                 return state | ({"class": _class(value), "default": default} if named else {})
         if not self._is_read(value, part):
             raise NotSupported(f"the state of {name} ({type(value).__name__}) cannot be read")
         attributes = {
-            key: {"is": "opened"} if _opens(value, key, one) else self.read(one, f"{type(value).__name__}.{key}")
+            key: {"is": "opened"} if opens(value, key, one) else self.read(one, f"{type(value).__name__}.{key}")
             for key, one in attributes_of(value).items()
             if not self._skip(value, key, one)
         }
@@ -720,6 +230,10 @@ def _dtype(kind: Any) -> Any:
     return np.lib.format.descr_to_dtype(tuples(kind))
 
 
+class TooLarge(NotSupported):
+    pass
+
+
 class _DataReader(_Reader):
     """Reader of plain data alone."""
 
@@ -748,7 +262,7 @@ class _DataReader(_Reader):
         elif isinstance(value, (list, tuple, deque, set, frozenset, dict)):
             self._values -= len(value)
         if min(self._bytes, self._values) < 0:
-            raise _Large(f"{name} is too large")
+            raise TooLarge(f"{name} is too large")
         return super().read(value, name, part)
 
     def _is_read(self, value: Any, part: bool) -> bool:
@@ -774,11 +288,11 @@ class _DataReader(_Reader):
     def _tensor(self, value: Any, name: str) -> dict[str, Any]:
         # a module may carry what it has computed, as the state of an LSTM, and detach it where it is read
         trains = value.requires_grad and (value.is_leaf or value.nbytes > SMALL)
-        if trains or value.untyped_storage().data_ptr() in self._weights:
+        if trains or storage(value) in self._weights:
             raise NotSupported(f"{name} is of the weights or of their graph")
         self._bytes -= value.nbytes if (self._small or not self._tensors) and not self._is_apart(value) else 0
         if self._bytes < 0:
-            raise _Large(f"{name} is too large")
+            raise TooLarge(f"{name} is too large")
         if self._tensors:
             tensor = value.detach().cpu().clone() if self._copies else value
             return {"is": "tensor itself", "tensor": tensor, "cpu": value.is_cpu}
@@ -797,7 +311,7 @@ class _Writer:
         if state["is"] == "same":
             return self._seen[state["as"]]
         if state["is"] == "enum":
-            kind, named = type(value) if isinstance(value, enum.Enum) else _kind(state.get("class")), state["name"]
+            kind, named = type(value) if isinstance(value, enum.Enum) else kind_named(state.get("class")), state["name"]
             if kind is not None and issubclass(kind, enum.Enum):
                 with suppress(LookupError, ValueError):
                     return kind[named] if isinstance(named, str) else kind(named)
@@ -835,7 +349,7 @@ class _Writer:
                 return tensor.requires_grad_(there is not None and there.requires_grad)
             case "object":
                 if value is None or _class(value) != state["class"]:
-                    kind = _kind(state["class"])
+                    kind = kind_named(state["class"])
                     if kind is None or not of_program(kind):
                         raise _otherwise(name)
                     value = object.__new__(kind)
@@ -895,7 +409,7 @@ class _Writer:
         new.clear()
         new.extend(written)
         if state["is"] == "tuple":
-            kind = type(value) if hasattr(value, "_fields") else _kind(state.get("class"))
+            kind = type(value) if hasattr(value, "_fields") else kind_named(state.get("class"))
             return tuple.__new__(kind, new) if kind is not None and issubclass(kind, tuple) else tuple(new)
         made_of = {"set": set, "frozenset": frozenset}.get(state["is"])
         if made_of is set and number == 0 and type(value) is set:
@@ -910,15 +424,24 @@ _DICTS = (Counter, OrderedDict, defaultdict)
 
 def _dict_for(state: dict[str, Any], value: Any, name: str) -> Any:
     """Return the dict that takes the items of a state: that of the program, or an empty one if it has no such dict."""
-    kind, default = _kind(state.get("class")), state.get("default")
+    kind, default = kind_named(state.get("class")), state.get("default")
     if isinstance(value, dict) and (kind not in _DICTS or type(value) in _DICTS):
         return value
     if kind is defaultdict:
-        if default is not None and _kind(default) is None:  # a function of the program
+        if default is not None and kind_named(default) is None:  # a function of the program
             raise _otherwise(name)
-        return defaultdict(_kind(default))
+        return defaultdict(kind_named(default))
     return kind() if kind in _DICTS else {}
 
+
+def _otherwise(name: str) -> NotSupported:
+    return NotSupported(
+        f"The trial cannot resume, because {name} was built differently when it paused. Build the same environments "
+        "and callbacks in each attempt"
+    )
+
+
+# attributes
 
 # whose objects are the same in each process, although a part of them is not in attributes
 _FIXED = (types.SimpleNamespace, partial, re.Pattern, type(threading.Lock()), type(threading.RLock()))
@@ -957,14 +480,14 @@ def _slots(kind: type) -> dict[str, Any]:
 
 
 def _class(value: Any) -> str:
-    return _named(type(value))
+    return name_of(type(value))
 
 
-def _named(kind: Any) -> str:
+def name_of(kind: Any) -> str:
     return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', '')}"
 
 
-def _kind(called: str | None) -> Any:
+def kind_named(called: str | None) -> Any:
     """Return the class of this name, as of `_class`; None if this process has none, or another kind of object."""
     left = (called or "").split(".")
     for i in range(len(left) - 1, 0, -1):
@@ -976,8 +499,82 @@ def _kind(called: str | None) -> Any:
     return None
 
 
-def _otherwise(name: str) -> NotSupported:
-    return NotSupported(
-        f"The trial cannot resume, because {name} was built differently when it paused. Build the same environments "
-        "and callbacks in each attempt"
-    )
+def is_opened(owner: Any, name: str, value: Any) -> bool:
+    """Return whether an attribute is a file that the owner's code opens where it is None, as in a resumed fit.
+
+    So do data sets with a file of HDF5, LMDB or SQLite. Not so a file that is read line by line: it has a place.
+    """
+    if (kind := type(value)) in PLAIN:
+        return False
+    package = kind.__module__.partition(".")[0]
+    file = package in (*_OF_FILES, *_FILES_OF_PYTHON) or (hasattr(kind, "close") and of_library(kind.__module__))
+    return file and not hasattr(kind, "__next__") and not has_state(value) and name in opened_by(type(owner))
+
+
+def opens(owner: Any, name: str, value: Any) -> bool:
+    """Return whether an attribute is such a file, or None until it is opened: both are the same state."""
+    return is_opened(owner, name, value) or (value is None and name in opened_by(type(owner)))
+
+
+def held_by(owner: Any, skip: Container[str] = ()) -> dict[str, Any]:
+    """Return the attributes of an object that may be a state, without those named in `skip`.
+
+    What only shows a training is none, nor is a file that the owner's code opens again.
+    """
+    opened = opened_by(type(owner))
+    return {
+        name: value
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if name not in skip
+        and not (_shows(type(value).__module__) or (name in opened and is_opened(owner, name, value)))
+    }
+
+
+def is_showing(value: Any) -> bool:
+    """Return whether an object only shows a training, such as a progress bar, a figure or a tracker."""
+    return _shows(type(value).__module__)
+
+
+@cache
+def _shows(module: str) -> bool:
+    return module.partition(".")[0] in _SHOWING and of_library(module)
+
+
+def has_state(value: Any) -> bool:
+    """Return whether the numbers of an object of a library are a state, or settings that a program may change."""
+    if type(value).__module__.partition(".")[0] in _OF_FILES:
+        return False
+    if isinstance(value, Mapping):
+        return not isinstance(value, dict)
+
+    def has(*methods: str) -> bool:
+        return any(callable(getattr(type(value), name, None)) for name in methods)
+
+    return has(*_WITH_STATE) or (has("update") and has("get", "compute"))  # the latter is a running mean
+
+
+def variables_of(function: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
+    """Return the variables of enclosing functions that a function uses: name -> value, and what sets it."""
+    if not isinstance(function, types.FunctionType):
+        return {}
+    cells = cells_of(function).items()
+    return {name: (cell.cell_contents, partial(setattr, cell, "cell_contents")) for name, cell in cells}
+
+
+def under_way(value: Any, depth: int = 3) -> bool:
+    """Return whether a value is an iterator that has not ended, or holds one: its place cannot be read."""
+    if isinstance(value, types.GeneratorType):
+        if inspect.getgeneratorstate(value) == inspect.GEN_CREATED:  # made again so, unless it has an epoch's number
+            return bool(inspect.getgeneratorlocals(value).keys() - {"self"})
+        return inspect.getgeneratorstate(value) != inspect.GEN_CLOSED
+    if hasattr(type(value), "__next__"):
+        starts_again = type(value).__module__.partition(".")[0] in ("lightning", "pytorch_lightning")  # in each epoch
+        return not isinstance(value, io.IOBase) and not starts_again
+    if not depth:
+        return False
+    inner: Any = ()
+    if isinstance(value, (list, tuple, dict)) and len(value) <= _FEW:
+        inner = value.values() if isinstance(value, dict) else value
+    elif of_program(type(value)):
+        inner = attributes_of(value).values()
+    return any(under_way(one, depth - 1) for one in inner)

@@ -38,8 +38,8 @@ from haltune.study.port import warn_of_ranks
 from .behind import copied
 from .changes import fingerprint
 from .loop import TrainingLoop, together
-from .objects import local
 from .reporter import need_same_configuration, ordinary_errors
+from .tensors import local
 
 __all__ = ["ShardedLoop", "consolidate"]
 

@@ -25,10 +25,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune._utils.around import is_own
+from haltune._utils.around import own_classes
+from haltune._utils.code import counted_globals
+from haltune._utils.generators import set_states, states_of
 from haltune._utils.interruption import Interruption, caller
-from haltune._utils.numbers import counted_globals
-from haltune._utils.randomness import capture, of_code, restore, set_states, states_of
+from haltune._utils.own_generators import of_code
+from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
@@ -47,7 +49,8 @@ from .changes import (
     warn_of_failed,
 )  # fmt: skip
 from .functions import OwnFunctions
-from .objects import PLAIN, is_data, is_shared, is_showing, mark, note, of_library, put_back, state_of
+from .objects import PLAIN, is_showing, of_library, put_back, state_of
+from .plain import is_data, is_shared, mark, note
 
 # algorithm -> the trial, its attempt, and the steps that the algorithm had made before the trial
 _TRAINED: WeakKeyDictionary[Any, tuple[int, int, int]] = WeakKeyDictionary()
@@ -431,7 +434,7 @@ class HaltuneCallback(Reporting):
         They are methods of environments and callbacks, but for those that make an object: each attempt calls these.
         """
         owners = [*_environments(self.model.env, *self._tests()), *self._own_callbacks()]
-        own = {base for one in owners for base in type(one).__mro__ if is_own(base.__module__)}
+        own = {base for one in owners for base in own_classes(type(one))}
         found: dict[str, dict[str, Any]] = {}
         for called, method in (item for base in own for item in vars(base).items()):
             if isinstance(method, FunctionType) and called != "__init__":

@@ -13,7 +13,7 @@ from typing import Any
 from haltune._utils.interruption import caller, variables
 from haltune.ranks import torch_ranks
 
-from . import objects
+from . import tensors
 from .changes import tensors_in
 from .schedules import falls, of_torch
 
@@ -105,8 +105,8 @@ def sharding_of(trainer: Any, args: Any) -> str | None:
 
 def room_needed(folder: str, model: Any, optimizer: Any, sharded: bool) -> int:
     """Return the approximate bytes of a checkpoint of all ranks. Raises OSError if the folder has no space for it."""
-    tensors = [*objects.weights(model), *model.buffers(), *tensors_in([*optimizer.state.values()], 3)]
-    size: int = sum(objects.local(t).nbytes for t in tensors)
+    held = [*tensors.weights(model), *model.buffers(), *tensors_in([*optimizer.state.values()], 3)]
+    size: int = sum(tensors.local(t).nbytes for t in held)
     size *= torch_ranks().size if sharded else 1
     Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:  # a full disk must not end the training

@@ -22,23 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.randomness import (
-    capture,
-    checked,
-    damaged,
-    generators_in,
-    of_devices,
-    of_owners,
-    restore,
-    restore_devices,
-    set_states,
-    states_of,
-)  # fmt: skip
+from haltune._utils.generators import damaged, set_states, states_of
+from haltune._utils.own_generators import generators_in, of_owners
+from haltune._utils.randomness import capture, checked, of_devices, restore, restore_devices
 from haltune.errors import NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
-from . import carried, objects
+from . import carried, objects, plain, tensors
 from .base import Portable
 from .changes import (
     RESHAPED,
@@ -292,7 +283,7 @@ class Unsaved(Portable):
             return f"{_ADAPTERS} ({_NAMED})"
         changed = [name for name, now in present["others"].items() if now != self._before["others"].get(name, now)]
         if changed:
-            return objects.unsaved(changed[0].partition(".")[2], None)
+            return plain.unsaved(changed[0].partition(".")[2], None)
         for attributes, owners in (
             (self._attributes, _own_callbacks(trainer)),
             (self._of_trainer, _own_trainer(trainer)),
@@ -369,7 +360,7 @@ class Unsaved(Portable):
 
     def _around(self, trained: bool = True) -> str:
         """Return a fingerprint of what a model has around adapters of PEFT; see `_around_adapters`."""
-        return objects.fingerprint_of([] if self._sharded else _around_adapters(self.trainer.model, trained))
+        return tensors.fingerprint_of([] if self._sharded else _around_adapters(self.trainer.model, trained))
 
     @property
     def _sharded(self) -> bool:
@@ -378,7 +369,7 @@ class Unsaved(Portable):
     @property
     def outside(self) -> bool:
         """True if the optimizer trains weights that are not of the model."""
-        return bool(objects.outside([self.trainer.model], [self.trainer.optimizer]))
+        return bool(tensors.outside([self.trainer.model], [self.trainer.optimizer]))
 
     def _saved(self) -> list[Any]:
         """Return what the Trainer's checkpoint has, the Trainer, and the data, which are saved by themselves."""
@@ -466,7 +457,7 @@ class Unsaved(Portable):
         Not those of the training data, which are read again within an epoch.
         """
         trainer, of_data = self.trainer, {id(one) for one in self._generators.values()}
-        callbacks = objects.numbered(trainer.callback_handler.callbacks)
+        callbacks = plain.numbered(trainer.callback_handler.callbacks)
         found = of_owners([("trainer", trainer), ("model", trainer.model), *callbacks])
         return {name: one for name, one in found.items() if id(one) not in of_data}
 
@@ -482,7 +473,7 @@ class Unsaved(Portable):
 
 def _tensors(model: Any) -> dict[str, Any]:
     """Return the names and shapes of the tensors in a model's state."""
-    if any(type(module).__name__ == objects.FSDP1 for module in model.modules()) or any(
+    if any(type(module).__name__ == tensors.FSDP1 for module in model.modules()) or any(
         hasattr(parameter, "ds_tensor") for parameter in model.parameters()
     ):  # their state is collected from all ranks, or has other shapes while it is
         return {name: type(value).__name__ for name, value in (*model.named_parameters(), *model.named_buffers())}
@@ -557,7 +548,7 @@ def _read(checkpoint: str, name: str) -> dict[str, Any] | None:
 
 def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the user's callbacks that do not export their state, with their names."""
-    for name, callback in objects.numbered(trainer.callback_handler.callbacks):
+    for name, callback in plain.numbered(trainer.callback_handler.callbacks):
         if not (f"{type(callback).__module__}.".startswith(_OWN_PACKAGES) or exports(callback)):
             yield name, callback
 

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from haltune._utils.code import mentioned
 from haltune._utils.interruption import Interruption, caller, variables
 from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported
@@ -33,7 +34,7 @@ from haltune.space import Space
 from haltune.study import Study, Trial
 from haltune.study.port import warn_of_ranks
 
-from . import fsdp, objects, trainer_state
+from . import fsdp, trainer_state
 from .base import Reporting
 from .changes import fingerprint
 from .loop import other_ranks
@@ -620,7 +621,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return
         parts = {type(part) for part in (trainer, *trainer.callback_handler.callbacks)}
         own = [kind for kind in parts if not kind.__module__.startswith(("transformers.", "trl.", "haltune."))]
-        self._may_evaluate = any({"should_evaluate", "evaluate"} & objects.mentioned(kind) for kind in own)
+        self._may_evaluate = any({"should_evaluate", "evaluate"} & mentioned(kind) for kind in own)
         if own:
             return  # the program may evaluate by itself
         delay = state.max_steps if args.eval_strategy == "steps" else args.num_train_epochs

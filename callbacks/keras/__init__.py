@@ -47,7 +47,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from haltune._utils import randomness
+from haltune._utils import generators, own_generators
 from haltune._utils.interruption import Interruption
 from haltune._utils.learners import first_numbers
 from haltune.errors import InvalidInput, NotSupported
@@ -58,10 +58,11 @@ from .. import carried
 from ..base import Reporting, inherited, of_instance
 from ..changes import warn_of_failed
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
-from . import companions, optimizers, saving, surroundings
+from . import companions, draws, optimizers, places, saving, surroundings
 from .averages import Averages
 from .data import Data, batches_of_epoch
 from .saving import load_best, load_model
+from .twins import own_parts
 
 if TYPE_CHECKING:
     from keras.callbacks import Callback as _Base
@@ -211,7 +212,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         attempt, callbacks = _attempt(self.trial), self._others(surroundings.calling_list(self))
         self._called = surroundings.place_of_fit()
         self._within_fit = self._called is not None
-        owners = companions.owners_in(model, callbacks)
+        owners = places.owners_in(model, callbacks)
         self._averages = None
         self._watch = attempt.watch = companions.Watch(self.trial.id, owners, attempt.watch)
         self._data = attempt.data = self._data_of_fit(attempt.data)
@@ -219,7 +220,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if end is not None:
             same, now = callbacks.keys() <= self._watch.same, self._end_of_fit()
             repeated = not self._data.read_before and now[0] == end[0] and (not same or now[1] == end[1])
-            repeated &= all(randomness.of_generator(one) == state for one, state in attempt.generators)
+            repeated &= all(generators.of_generator(one) == state for one, state in attempt.generators)
             _REPEATED[self._called] = same if repeated and _REPEATED.get(self._called, same) == same else None
         self._more = None
         if self._resumed is not None and attempt.optimizer is None and not self._reporter.ended and not _fresh(model):
@@ -249,7 +250,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return Data(trial.id, (carried.who(trial), trial.attempt), earlier, self._validation)
 
     def _others(self, listed: list[Any]) -> dict[str, Any]:
-        return companions.callbacks_in(listed, lambda c: c is self or surroundings.is_listener(c))
+        return places.callbacks_in(listed, lambda c: c is self or surroundings.is_listener(c))
 
     @property
     def model(self) -> Any:
@@ -330,7 +331,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 if self._loaded != _mark_all(model):
                     saving.load_again(model, path)
                 apart = more["apart"]
-                failed = self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state), apart)
+                failed = self._data.put_back(more["data"], lambda state: draws.set_randomness(model, state), apart)
                 failed += self._watch.put_back(more["attributes"], apart)
                 warn_of_failed(self.trial, *failed)
                 orders = self._data.put_orders_back(more["data"])
@@ -404,7 +405,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         left = self._watch.epoch_begins(carried.who(self.trial))
         if left is not None and self.trial.epoch == 0 and _attempt(self.trial).optimizer is None:
             self._warn_of_left(left, others)
-        self._data.epoch_begins(lambda: saving.capture_randomness(model))
+        self._data.epoch_begins(lambda: draws.capture_randomness(model))
         self._averages = self._averages or Averages(model, self._others(others))
         if (name := self._step.epoch_begins()) is not None:
             self._reporter.advise(
@@ -463,7 +464,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._in_epoch:
             self._unset = unset_metrics(self.model, "train_step")  # the evaluation resets all
             self._evaluated = _mark(self.model, self.model.weights), companions.carries(self.model)
-            if saving.own_parts(self.model):
+            if own_parts(self.model):
                 self._changed = self._watch.changes()[0]
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -576,7 +577,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if reporter.over:
             model.stop_training |= _OURS
         elif follows:
-            attempt.end, attempt.generators = self._end_of_fit(), randomness.in_running()
+            attempt.end, attempt.generators = self._end_of_fit(), own_generators.in_running()
 
     def _keep_last(self) -> None:
         if self._reporter.keeps:
@@ -592,8 +593,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _end_of_fit(self) -> tuple[Any, Any]:
         """Return all that the program may change until its next fit: of the model, of callbacks."""
         model, marks = self.model, self._watch.marks()
-        of_callbacks = {path: marks.pop(path) for path in [*marks] if not path.startswith(companions.OF_MODEL)}
-        flags, drawn = [w.trainable for w in model.weights], saving.capture_randomness(model)
+        of_callbacks = {path: marks.pop(path) for path in [*marks] if not path.startswith(places.OF_MODEL)}
+        flags, drawn = [w.trainable for w in model.weights], draws.capture_randomness(model)
         optimizer = weak(getattr(model, "optimizer", None))
         return (self._called, optimizer, flags, _mark_all(model), drawn, marks), of_callbacks
 
@@ -660,9 +661,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 before = changed if self._changed is None else self._changed
                 # an evaluation without its losses has the same metrics, and most layers draw in training alone
                 without = () if self.monitor.endswith("loss") else ("loss ",)
-                read = [
-                    p for p, state in before.items() if not (p.startswith(without) or companions.is_drawn(p, state))
-                ]
+                read = [p for p, state in before.items() if not (p.startswith(without) or places.is_drawn(p, state))]
                 suffix = saving.kept_suffix(self.trial, model, changed, read)
             except NotSupported as error:
                 self._reporter.advise(
@@ -722,7 +721,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "repeated": repeated,
             }
             saving.check_optimizer(model, trial)
-            if saving.draws_by_tensorflow(model):
+            if draws.draws_by_tensorflow(model):
                 raise NotSupported(
                     "its compiled step draws by tf.random, whose place TensorFlow does not give. Draw by keras.random "
                     "with a keras.random.SeedGenerator"
@@ -798,13 +797,13 @@ def evaluated(model: Any, validation: Any, averagers: list[Any], names: Collecti
 
     optimizers.sync(model)
     kept = [(v, ops.convert_to_numpy(v)) for of in companions.of_metrics(model).values() for v in of]
-    drawn = saving.capture_randomness(model)
+    drawn = draws.capture_randomness(model)
     given = validation if isinstance(validation, tuple) else (validation,)
     logs = model.evaluate(*given, callbacks=averagers, verbose=0, return_dict=True)
     refuse_unset(model, "test_step", names, logs)
     for variable, value in kept:
         variable.assign(value)
-    saving.set_randomness(model, drawn)
+    draws.set_randomness(model, drawn)
     return {f"val_{name}": value for name, value in logs.items()}
 
 

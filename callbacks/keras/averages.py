@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from haltune._utils.code import mentioned
 from haltune._utils.learners import first_numbers
 
 from .. import objects
@@ -49,7 +50,7 @@ def _held(model: Any, callbacks: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     shapes = [[tuple(weight.shape) for weight in weights] for weights in _weights(model)]
     for callback in callbacks.values():
         kind = type(callback)
-        if objects.of_library(kind.__module__) or not objects.mentioned(kind, ("on_epoch_end",)) & _SETS:
+        if objects.of_library(kind.__module__) or not mentioned(kind, ("on_epoch_end",)) & _SETS:
             continue
         for name, value in vars(callback).items():
             arrays = [*value.values()] if isinstance(value, dict) else value

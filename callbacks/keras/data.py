@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from haltune._utils import randomness
-from haltune._utils.around import is_own
+from haltune._utils import generators, own_generators, randomness
+from haltune._utils.around import own_classes
+from haltune._utils.code import functions_in
 from haltune._utils.interruption import caller, variables
 from haltune.errors import NotSupported
 from haltune.study.port import weak
 
 from .. import objects
 from . import shuffles
-from .companions import Apart, Watch, functions_in, is_part, is_variable, parts_in, set_values, slots_of, values_of
+from .companions import Apart, Watch, set_values, values_of
+from .places import is_variable, parts_in, slots_of
 
 _PEEKED = 2  # batches of a generator that Keras reads before the training, for their shapes
 
@@ -42,11 +44,7 @@ class _Source:
                 functions = _functions_of(source)
                 self.seeds = _seeds_of(functions)
                 roots = [
-                    {
-                        f"{i}.{name}": value
-                        for i, f in enumerate(functions)
-                        for name, value, _ in slots_of("", f, set())
-                    },
+                    {f"{i}.{name}": value for i, f in enumerate(functions) for name, value, _ in slots_of("", f)},
                     *functions,
                 ]
                 owners = {f"data {i}": f for i, f in enumerate(functions)}
@@ -54,12 +52,10 @@ class _Source:
                 parts = {n: getattr(source, n, None) for n in ("sampler", "batch_sampler", "dataset")}
                 owners = {"data": source} | {n: part for n, part in parts.items() if hasattr(part, "__dict__")}
                 owners |= _datasets_in(source, "data")
-                own = [base for one in owners.values() for base in type(one).__mro__ if is_own(base.__module__)]
-                self.seeds = _seeds_of(
-                    [f for of in own for f in vars(of).values() if isinstance(f, types.FunctionType)]
-                )
+                own = [base for one in owners.values() for base in own_classes(type(one))]
+                self.seeds = _seeds_of(functions_in(*(one for of in own for one in vars(of).values())))
         self.has_code = bool(owners)  # of the program's, or of a loader
-        self.generators = randomness.generators_in(*roots)
+        self.generators = own_generators.generators_in(*roots)
         self._watch: Watch = Watch(trial, owners, None if earlier is None else earlier._watch, of_data=True)
 
     def state(self, apart: Apart | None = None, whole: bool = True) -> dict[str, Any]:
@@ -71,22 +67,24 @@ class _Source:
         changed, unread = self._watch.changes(apart=apart)
         if unread:
             raise NotSupported(unread[0])
-        held = randomness.states_of(self.generators)
+        held = generators.states_of(self.generators)
         return {"generators": held, "changed": changed, "seeds": values_of(self.seeds), "shuffles": shuffled}
 
     def put_back(self, state: Mapping[str, Any], apart: Sequence[Any] = ()) -> list[str]:
         """Set what `state` returned; return the names of what cannot be set. apart: the large arrays."""
         set_values(self.seeds, state["seeds"])
         failed = self._watch.put_back(state["changed"], apart)
-        randomness.set_states(self.generators, state["generators"])
+        generators.set_states(self.generators, state["generators"])
         return failed
 
 
 def _datasets_in(source: Any, name: str, depth: int = 3) -> dict[str, Any]:
     """Return the PyDatasets that a PyDataset reads, with their names."""
+    from keras.utils import PyDataset
+
     found: dict[str, Any] = {}
-    for key, one in vars(source).items() if depth and is_part(source, "utils.PyDataset") else ():
-        if is_part(one, "utils.PyDataset"):
+    for key, one in vars(source).items() if depth and isinstance(source, PyDataset) else ():
+        if isinstance(one, PyDataset):
             found |= {f"{name} {key}": one} | _datasets_in(one, f"{name} {key}", depth - 1)
     return found
 
@@ -104,7 +102,7 @@ class _Validation(_Source):
         self._is_generator = isinstance(given, types.GeneratorType)
         super().__init__(trial, None if arrays or self._is_generator else given, earlier)
         self._cut, self._by_tf = cut, backend.backend() == "tensorflow"
-        self._first = randomness.states_of(self.generators)
+        self._first = generators.states_of(self.generators)
         self._reads: bool | None = None
 
     def state(self, apart: Apart | None = None, whole: bool = True) -> dict[str, Any]:
@@ -175,7 +173,7 @@ class Data:
             _READERS[generator] = reader if _READERS.get(generator, reader) == reader else None
         source = self._source
         self._of_training: _Source = _Source(trial, source, None if earlier is None else earlier._of_training)
-        self._of_training.generators |= randomness.generators_in(generator)
+        self._of_training.generators |= own_generators.generators_in(generator)
         evaluated = [(given.get("validation_data"), bool(given.get("validation_steps"))), (within, False)]
         before: list[Any] = [None, None] if earlier is None else earlier._of_validation
         self._of_validation: list[_Validation] = [
@@ -215,7 +213,7 @@ class Data:
         """Record the random state if the next batch is the first of a pass."""
         if self.within and (self._iterator._current_iterator is None or self._iterator._steps_seen == 0):
             made = self._iterator._current_iterator is not None
-            self._drawn = capture(), randomness.states_of(self._of_training.generators), made
+            self._drawn = capture(), generators.states_of(self._of_training.generators), made
 
     def state(self, within: bool, apart: Apart | None = None) -> dict[str, Any]:
         """Return the place after an epoch. Raises NotSupported if a fit cannot return to it.
@@ -278,7 +276,7 @@ class Data:
                 iterator._current_iterator = iter(iterator._get_iterator())
             if drawn is not None:
                 restore(drawn)
-                randomness.set_states(self._of_training.generators, held)
+                generators.set_states(self._of_training.generators, held)
             if not made:
                 iterator._current_iterator = iter(iterator._get_iterator())
             for _ in range(state["seen"]):
@@ -358,18 +356,21 @@ def _functions_of(source: Any) -> list[Any]:
     return found
 
 
-def _seeds_of(functions: list[Any]) -> list[Any]:
+def _seeds_of(functions: Iterable[Any]) -> list[Any]:
     """Return the variables of Keras' seed generators in layers that functions use, such as RandomFlip in a map.
 
     Also those in variables of modules, and in lists there, that these or further functions of the program name, and the
     variables there, such as those of a tf.random.Generator.
     """
+    from keras import Layer
+    from keras.random import SeedGenerator
+
     followed = functions_in(*functions)
-    named = [value for of in followed.values() for value in of.values()]
-    used = [*(value for one in (*functions, *followed) for _, value, _ in slots_of("", one, set())), *named]
+    named = [value for of in followed.values() for _, value in of]
+    used = [*(value for one in (*functions, *followed) for _, value, _ in slots_of("", one)), *named]
     parts = [part for one in used for _, part in parts_in(one)]
-    layers = [layer for one in parts if is_part(one, "Layer") for layer in one._flatten_layers()]
+    layers = [layer for one in parts if isinstance(one, Layer) for layer in one._flatten_layers()]
     held = [value for layer in layers for value in vars(layer).values()]
     held += [inner for value in held if isinstance(value, dict) for inner in value.values()]
-    found = {id(one): one.state for one in (*parts, *held) if is_part(one, "random.SeedGenerator")}
+    found = {id(one): one.state for one in (*parts, *held) if isinstance(one, SeedGenerator)}
     return [*(found | {id(one): one for of in named for _, one in parts_in(of) if is_variable(one)}).values()]

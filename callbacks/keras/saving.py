@@ -15,7 +15,6 @@ a file that is only kept, a model with own classes is made again without its wei
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import types
@@ -23,44 +22,31 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 from zipfile import BadZipFile
 
 import numpy as np
 
-from haltune._utils import randomness
-from haltune.display import clipped, one_line
-from haltune.errors import InvalidInput, NotSupported, warn
+from haltune._utils import generators, randomness
+from haltune.errors import InvalidInput, NotSupported
 from haltune.log.records import Best
 from haltune.study import Trial
 
-from .. import objects
-from . import companions
+from . import companions, places
+from .draws import capture_randomness, set_randomness
 from .optimizers import layers_of, optimizers_of, set_structure, structure_of
+from .twins import ADVICE, failure, first_error, made_again, of_second, own_parts, rules, unsaved, unserialized
 
-T = TypeVar("T")
 MODEL_SUFFIX, WEIGHTS_SUFFIX = ".keras", ".weights.h5"
 OURS = (MODEL_SUFFIX, WEIGHTS_SUFFIX)
 _BESIDE, _MORE, _APART = ".random", ".more", ".apart"
 _COMMENT_LIMIT = 0xFFFF  # bytes in the comment of a zip archive; Python, NumPy and torch use 14 kB of it
 _MARK = b"haltune1"
-_SHOWN = 200  # characters shown of a Keras error, which can contain whole configurations
-_ADVICE = (
-    "start with model = trial.load_model(make_model), which builds the model by your function and loads its weights "
-    "and its optimizer; or register your classes and functions before the loop over trials, by "
-    "@keras.saving.register_keras_serializable(), or by trial.load_model(custom_objects={'Net': Net}); for lambdas use "
-    "trial.load_model(safe_mode=False)"
-)
-
-_RATHER = (
-    "Add it to get_config of its class, set it on a layer before it is built, or start with "
-    "model = trial.load_model(make_model), which builds the model by your function"
-)
 
 
 @dataclass(frozen=True)
@@ -76,8 +62,6 @@ _CHOSEN: WeakKeyDictionary[Trial, Loading] = WeakKeyDictionary()
 # attempt of a trial -> why a file of its model cannot be loaded again; None: it can
 _ANSWERS: WeakKeyDictionary[Trial, str | None] = WeakKeyDictionary()
 _RIGHT: set[str] = set()  # structures of models whose files can be loaded again
-# graph of a compiled step -> whether it draws by tf.random; asking serializes the graph
-_DRAWS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 # attribute of a model of trial.load_model(make_model): makes another one. It is in the model, because the function may
 # refer to the model, which a table here would then keep alive
 _MAKE = "_haltune_makes_another"
@@ -193,8 +177,8 @@ def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
         if isinstance(error, OSError):
             raise
         raise NotSupported(
-            f"Keras cannot load the model in {path} in this process ({_first(error)}). To load it, "
-            f"{_ADVICE.replace('trial.', f'{whose}.')}."
+            f"Keras cannot load the model in {path} in this process ({first_error(error)}). To load it, "
+            f"{ADVICE.replace('trial.', f'{whose}.')}."
         ) from error
     if whose == "trial":
         restore_randomness(model, path, loads=True)
@@ -204,13 +188,6 @@ def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
 def _unbuilt(model: Any) -> bool:
     """Return whether layers have no weights yet: model.build(shape) of a subclass without a `build` makes none."""
     return not model.built or not all(layer.built for layer in getattr(model, "layers", ()))
-
-
-def _first(error: BaseException) -> str:
-    """Return the error from which Keras made others, which name outer layers."""
-    while error.__context__ is not None:
-        error = error.__context__
-    return clipped(one_line(error), _SHOWN)
 
 
 def _load_into(model: Any, path: str) -> Any:
@@ -263,7 +240,7 @@ def _beside(path: str) -> dict[str, Any]:
         found = json.loads(Path(path + _BESIDE).read_bytes())
         return {name: found[name] for name in ("random", "build", "trainable", "weights", "optimizers")}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise randomness.damaged(error) from error
+        raise generators.damaged(error) from error
 
 
 # writing
@@ -289,37 +266,28 @@ def kept_suffix(trial: Trial, model: Any, changed: Collection[str], before: Coll
         raise NotSupported("Keras rounds the adapters (LoRA) of quantized layers when it saves them")
     own, found = own_parts(model), suffix(trial)
     lost: set[str] = set()
-    if found == MODEL_SUFFIX and _unserialized(model) is not None:
+    if found == MODEL_SUFFIX and unserialized(model) is not None:
         found = WEIGHTS_SUFFIX
     elif found == MODEL_SUFFIX and own:
         options = _CHOSEN.get(trial, Loading()).options
         with suppress(Exception):  # a pause finds why
-            lost = {*_of_second(model, partial(_made_again, model, options), partial(_unsaved, model))}
+            lost = {*of_second(model, partial(made_again, model, options), partial(unsaved, model))}
         found = WEIGHTS_SUFFIX if lost - {*changed} else MODEL_SUFFIX
-    parts = companions.owners_in(model, {}) | own
+    parts = places.owners_in(model, {}) | own
     for path in before:
         owner, _, name = path.partition("/")
         # make_model has the value before the training
-        outside = found == WEIGHTS_SUFFIX or path in lost or companions.is_global(path)
+        outside = found == WEIGHTS_SUFFIX or path in lost or places.is_global(path)
         if owner in own:  # which no file of Keras has
-            outside |= any(path == buffer for buffer, *_ in companions.buffers_of(owner, own[owner]))
+            outside |= any(path == buffer for buffer, *_ in places.buffers_of(owner, own[owner]))
         of_loss = isinstance(parts.get(owner), types.FunctionType)  # an evaluation calls it
-        if of_loss or (outside and owner in own and name.partition("/")[0] in companions.evaluates_by(own[owner])):
+        if of_loss or (outside and owner in own and companions.evaluates_by(own[owner], name.partition("/")[0])):
             kind = "The loss" if of_loss else type(own[owner]).__name__
             raise NotSupported(
                 f"{kind}.{name} changes in training, and a loaded model would have another value. Make it a "
                 "keras.Variable of the model with add_weight(trainable=False)"
             )
     return found
-
-
-def _made_again(model: Any, options: Mapping[str, Any]) -> Any:
-    """Return a model as Keras makes it from a file of `model`, before it loads the weights."""
-    from keras import saving
-
-    return saving.deserialize_keras_object(
-        saving.serialize_keras_object(model), options.get("custom_objects"), options.get("safe_mode", True)
-    )
 
 
 def write(model: Any, path: Path, more: Mapping[str, Any] | None = None) -> None:
@@ -360,7 +328,7 @@ def more_of(path: str) -> dict[str, Any] | None:
         with np.load(apart, allow_pickle=False) if apart.exists() else nullcontext({}) as arrays:
             return {**json.loads(more.read_bytes()), "apart": [*arrays.values()]}
     except (ValueError, TypeError, RecursionError, BadZipFile) as error:
-        raise randomness.damaged(error) from error
+        raise generators.damaged(error) from error
 
 
 def write_tried(model: Any, path: Path, trial: Trial, more: Mapping[str, Any]) -> None:
@@ -379,9 +347,9 @@ def write_tried(model: Any, path: Path, trial: Trial, more: Mapping[str, Any]) -
         loading, make = _CHOSEN.get(trial, Loading()), vars(model).get(_MAKE)
         if not loading.by_function:
             load = partial(saving.load_model, str(path), **loading.options)
-            why = _failure(model, load, more["attributes"], by_function=False)
+            why = failure(model, load, more["attributes"], by_function=False)
         elif make is not None:
-            why = _failure(model, lambda: _load_into(make(), str(path)), more["attributes"], by_function=True)
+            why = failure(model, lambda: _load_into(make(), str(path)), more["attributes"], by_function=True)
         if why is None and structure is not None:
             _RIGHT.add(structure)
     _ANSWERS[trial] = why
@@ -405,7 +373,7 @@ def _structure(model: Any, trial: Trial) -> str | None:
         return None
     config = re.sub(r"_\d+\b", "", config)  # Keras numbers names
     config = re.sub(r"(?<=[ \[])-?\d[\w.+-]*", "0", config)
-    kept = [(mine.trainable, *map(_rules, mine.weights)) for mine in layers_of(model)]  # a program may have set them
+    kept = [(mine.trainable, *map(rules, mine.weights)) for mine in layers_of(model)]  # a program may have set them
     return f"{loading.by_function} {loading.options!r} {config} {kept!r}"
 
 
@@ -419,38 +387,8 @@ def _unwritable(model: Any, trial: Trial) -> str | None:
                 "call build(shape) in make_model"
             )
         return None
-    why = _unserialized(model)
-    return why and f"Keras cannot serialize this model ({why}): {_ADVICE}"
-
-
-def _unsaved(model: Any, twin: Any) -> dict[str, str]:
-    """Return the settings of the program's own parts of a model for which another one has other values.
-
-    They are settings by their paths, as of `companions.Watch`, with their names for messages.
-    """
-    from keras import Model
-
-    found, own = {}, own_parts(model)
-    others = own_parts(twin) if own else {}
-    for name, one in own.items():
-        theirs = companions.settings_of(name, others[name]) if name in others else {}
-        for path, marked in companions.settings_of(name, one).items():
-            if path.endswith("/output_names") and isinstance(one, Model):
-                continue  # Keras numbers the layers of each new model
-            if theirs.get(path, marked) != marked:
-                found[path] = f"{type(one).__name__}.{path.partition('/')[2]}"
-    return found
-
-
-def own_parts(model: Any) -> dict[str, Any]:
-    """Return the parts of a model that have classes of the program, by their names."""
-    parts = companions.owners_in(model, {})
-    parts |= {f"part {i}": one for i, one in enumerate(model.metrics)}
-    return {
-        n: one
-        for n, one in parts.items()
-        if hasattr(one, "get_config") and not objects.of_library(type(one).__module__)
-    }
+    why = unserialized(model)
+    return why and f"Keras cannot serialize this model ({why}): {ADVICE}"
 
 
 def check_optimizer(model: Any, trial: Trial) -> None:
@@ -479,141 +417,6 @@ def check_optimizer(model: Any, trial: Trial) -> None:
         )
 
 
-def _unserialized(model: Any) -> str | None:
-    """Return why Keras cannot serialize a model, such as a custom class without get_config; None if it can.
-
-    Some of its own losses lack a setting in their configuration, as Huber(delta=0.5) in Keras 3.15.
-    """
-    from keras import saving, tree
-
-    try:
-        saving.serialize_keras_object(model)
-    except Exception as error:
-        return clipped(" ".join(str(error).split()), _SHOWN)
-    for one in (*tree.flatten(getattr(model, "loss", None)), *model.metrics):
-        if (given := getattr(one, "_fn_kwargs", None)) and objects.of_library(type(one).__module__):
-            with suppress(Exception):  # a function of the program's that only custom_objects name
-                again = type(one).from_config(one.get_config())
-                if objects.mark(again._fn_kwargs) != objects.mark(given):
-                    return f"it loses {given} of {type(one).__name__}"
-    return None
-
-
-def _failure(model: Any, make: Callable[[], Any], changed: Collection[str], by_function: bool) -> str | None:
-    """Return why its file, from which `make` makes another model, cannot restore a model; None if it can.
-
-    changed: paths of attributes that are restored otherwise.
-
-    Raises OSError and MemoryError, which show nothing about the file. It draws no random numbers.
-    """
-
-    def compiled_and_lost(twin: Any) -> tuple[bool, str | None]:
-        compiled = getattr(twin, "compiled", False) or not getattr(model, "compiled", False)
-        return compiled, _difference(model, twin, changed) if compiled else None
-
-    try:
-        compiled, lost = _of_second(model, make, compiled_and_lost)
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:
-        why = _first(error)
-    else:
-        if lost is not None and by_function:
-            return f"a new model of make_model with its weights would not be the same: {lost}"
-        if lost is not None:
-            return f"a model of its file would not be the same: {lost}. {_RATHER}"
-        if compiled:
-            return None
-        why = "the loaded model has no optimizer and no loss, because compile() is your own"
-    if by_function:
-        return f"a file of its weights could not be loaded into a new model of make_model ({why})"
-    return f"a file of this model could not be loaded again ({why}): {_ADVICE}"
-
-
-def _difference(model: Any, twin: Any, changed: Collection[str]) -> str | None:
-    """Return in what another model, made from the file of a model, differs from it; None if they are equal."""
-    for path, name in _unsaved(model, twin).items():
-        if path not in changed:
-            return f"{name} would have another value"
-    for mine, theirs in zip(layers_of(model), layers_of(twin), strict=True):
-        if mine.name != theirs.name and companions.numbered(mine) is None:
-            return f"the layer {mine.name!r} would have another name"
-        plain = mine.weights and not hasattr(mine, "layers")  # of other layers Keras saves no flag
-        if plain and mine.trainable != theirs.trainable:
-            return f"a layer {type(mine).__name__} would have another trainable flag"
-    for mine, theirs in zip(model.weights, twin.weights, strict=True):
-        if _rules(mine) != _rules(theirs):
-            return f"a weight {mine.name!r} has a trainable flag, a regularizer or a constraint that its layer lacks"
-    same = _variables(model) == _variables(twin)
-    return None if same else "it would have other weights or another optimizer state"
-
-
-def _rules(weight: Any) -> list[Any]:
-    """Return what Keras' layers set for a weight when they make it."""
-    rules = getattr(weight, "regularizer", None), getattr(weight, "constraint", None)
-    return [weight.trainable, *[(type(one), getattr(one, "get_config", dict)()) for one in rules]]
-
-
-def _of_second(model: Any, make: Callable[[], Any], look: Callable[[Any], T]) -> T:
-    """Return what `look` finds in a second model, made on the CPU if that is possible. It draws no random numbers.
-
-    The second model is gone afterwards, so that a large one does not fill the memory.
-    """
-    from keras import device
-
-    cpu: AbstractContextManager[Any] = nullcontext()
-    with suppress(Exception):  # JAX may have no CPU backend
-        # so that the second model uses no accelerator memory; not "cpu:0", where torch variables lose their kind
-        cpu = device("cpu")
-    drawn = capture_randomness(model)
-    try:
-        try:
-            with cpu:
-                twin = make()
-        except Exception:  # a layer that needs the accelerator
-            twin = make()
-        try:
-            return look(twin)
-        finally:
-            del twin
-            gc.collect()  # models have reference cycles
-    finally:
-        set_randomness(model, drawn)
-
-
-def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
-    from keras import ops
-
-    variables = [*model.weights, *(v for one in optimizers_of(model).values() for v in one.variables)]
-    arrays = [ops.convert_to_numpy(variable) for variable in variables]
-    return [(array.shape, array.tobytes()) for array in arrays]
-
-
-# The random state, from which dropout and shuffling draw. In addition to Python, NumPy and torch it has the seed
-# generators of the model's layers (which Keras does not save), Keras' global generator, and TensorFlow's seed. JAX has
-# no state: Keras gives it keys from these generators. TensorFlow shuffles arrays by a seed that is fixed when the fit
-# is set up. After keras.utils.set_random_seed the order is the same in every epoch; otherwise it differs in every
-# process, and cannot be resumed.
-
-
-def capture_randomness(model: Any) -> dict[str, Any]:
-    """Return the state of all generators that a fit of `model` uses, as JSON-able values."""
-    return randomness.capture() | {"layers": [*randomness.states_of(randomness.of_model(model)).values()]}
-
-
-def set_randomness(model: Any, state: dict[str, Any]) -> None:
-    """Restore these generators. Those of other frameworks do not change."""
-    generators = randomness.of_model(model)
-    if len(generators) == len(state["layers"]):
-        randomness.set_states(generators, dict(zip(generators, state["layers"], strict=True)))
-    else:
-        warn(
-            f"The saved model had {len(state['layers'])} random generators in its layers, this one has "
-            f"{len(generators)}. So its dropout differs from an uninterrupted training."
-        )
-    randomness.restore(state)
-
-
 def restore_randomness(model: Any, path: str, loads: bool = False) -> None:
     """Restore the random state from `path`, unless another program saved the model.
 
@@ -637,19 +440,3 @@ def restore_randomness(model: Any, path: str, loads: bool = False) -> None:
         other = "tensorflow" in state and state["tensorflow"][0] != now.get("tensorflow", [None])[0]
         state = now | {name: state[name] for name in ("layers", *(["tensorflow"] if other else []))}
     set_randomness(model, state)
-
-
-def draws_by_tensorflow(model: Any) -> bool:
-    """Return whether a compiled step draws from TensorFlow's own generators, by tf.random, which keep their place.
-
-    Keras has the step in a variable of its train_function. Keras' own layers draw without such a place.
-    """
-    step = objects.variables_of(getattr(model, "train_function", None)).get("multi_step_on_iterator", (None,))[0]
-    return any(_draws(one.graph) for one in getattr(step, "_list_all_concrete_functions", list)())
-
-
-def _draws(graph: Any) -> bool:
-    if (found := _DRAWS.get(graph)) is None:
-        # the name of an attribute of each operation that keeps its place, after its length
-        found = _DRAWS[graph] = b"\x05seed2" in graph.as_graph_def().SerializeToString()
-    return found

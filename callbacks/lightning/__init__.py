@@ -29,7 +29,7 @@ from haltune.ranks import Group, leave_group_at_exit, torch_ranks
 from haltune.study import Trial
 from haltune.study.port import warn_of_ranks
 
-from .. import carried, objects
+from .. import carried, plain
 from ..base import Reporting, framework_bases, of_instance, over
 from ..behind import Behind
 from ..changes import warn_of_failed
@@ -245,7 +245,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             return
         self.trial.attaches()
         leave_group_at_exit()
-        objects.forget()
+        plain.forget()
         checks.leave_requeue(trainer, self.trial)
         # drop what an earlier `validate` loaded
         self._loaded, self._changed, self._of, self._tokens, self._found_before = [], [], None, 0, {}

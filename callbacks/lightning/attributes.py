@@ -22,7 +22,7 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 from haltune.study import Trial
 
-from .. import objects
+from .. import objects, plain, tensors
 from ..changes import Replaced, has_copy, is_own, is_time, set_again, set_buffers, tensors_in, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
 from .internals import metrics_to_reset, modes_before_validation
@@ -58,10 +58,10 @@ class Snapshot:
                 is_set = name != "training" and marks[name] != earlier.get(name) and not is_time(value)
                 is_set &= not _is_data(owner) or isinstance(value, _SCALARS)  # other data are made again
                 is_set |= name in early.get(owner, ())
-                if objects.is_data(marks[name]):
+                if plain.is_data(marks[name]):
                     if not (owner in theirs or _is_data(owner)):
-                        objects.note(value, trial, marks[name])
-                    marks[name] = f"{objects.SET}{marks[name]}" if is_set else marks[name]
+                        plain.note(value, trial, marks[name])
+                    marks[name] = f"{plain.SET}{marks[name]}" if is_set else marks[name]
                 elif is_set and has_copy(value, [trainer.lightning_module]):
                     self._copies.append(_called(owner, name))
         self._frozen = frozen(trainer.lightning_module)
@@ -91,14 +91,14 @@ class Snapshot:
     def check(self, trainer: Any) -> None:
         """Raise NotSupported if an object that no checkpoint has holds weights which the fit has changed, or data."""
         for owner, held, _ in _owners(trainer):
-            _, lost, _ = objects.changes(held, self._marks.get(owner, {}), tensors=not _is_data(owner))
+            _, lost, _ = plain.changes(held, self._marks.get(owner, {}), tensors=not _is_data(owner))
             for name in lost:
-                raise NotSupported(objects.unsaved(_called(owner, name), held[name]))
+                raise NotSupported(plain.unsaved(_called(owner, name), held[name]))
             for name, value in held.items():
                 if _has_environment(value):
                     raise NotSupported(f"no checkpoint has the state of the environment in {_called(owner, name)}")
         for called in self._copies:
-            raise NotSupported(objects.copied(called))
+            raise NotSupported(plain.copied(called))
         for name, weights in _held_weights(trainer, self._marks).items():
             if weights != self._held.get(name):
                 raise NotSupported(
@@ -110,10 +110,10 @@ class Snapshot:
         """Return why the data of this fit cannot be read again from the start of an epoch; None if they can."""
         for owner, held, _ in _owners(trainer):
             if owner.startswith("train."):
-                changed, _, _ = objects.changes(held, self._marks.get(owner, {}))
+                changed, _, _ = plain.changes(held, self._marks.get(owner, {}))
                 if any(not isinstance(held[name], _SCALARS) for name in changed):
-                    return objects.READ_AGAIN
-        return None if _numbers_of_data(trainer) == self._numbers else objects.READ_AGAIN
+                    return plain.READ_AGAIN
+        return None if _numbers_of_data(trainer) == self._numbers else plain.READ_AGAIN
 
     def changes(self, trainer: Any, small: bool = False) -> dict[str, Any]:
         """Return what changed, as primitives and tensors. small: leave out what is large."""
@@ -123,7 +123,7 @@ class Snapshot:
             return {} if large else {name: tensor.cpu() for name, tensor in tensors.items()}
 
         module = trainer.lightning_module
-        modes, shared = modes_before_validation(trainer), objects.storages(module)
+        modes, shared = modes_before_validation(trainer), tensors.storages(module)
         attributes = {}
         metrics = metrics_to_reset(trainer) if small else ()
         left_out = {f"module.{name}" for name, part in module.named_modules() if id(part) in metrics}
@@ -134,7 +134,7 @@ class Snapshot:
             if "training" in held and owner in modes:
                 held["training"] = modes[owner]
             how = {"weights": () if _is_data(owner) else shared, "tensors": not _is_data(owner), "small": small}
-            changed, _, _ = objects.changes(held, self._marks.get(owner, {}), **how)
+            changed, _, _ = plain.changes(held, self._marks.get(owner, {}), **how)
             if changed and owner not in self._made_again:
                 attributes[owner] = changed
         now_frozen = frozen(module)
@@ -156,7 +156,7 @@ def marked(trainer: Any, of: Container[str] | None = None, data: bool = True) ->
     for owner, held, _ in _all_owners(trainer):
         of_data = _is_data(owner)
         if (of is None or owner in of) and (data or not of_data):
-            found[owner] = {name: objects.mark(value, tensors=not of_data) for name, value in held.items()}
+            found[owner] = {name: plain.mark(value, tensors=not of_data) for name, value in held.items()}
     return found
 
 
@@ -186,7 +186,7 @@ def put_back(trainer: Any, found: Mapping[str, Any], trial: int, made: bool = Fa
         if made and owner.startswith("datamodule"):
             continue
         for name, state in found["attributes"].get(owner, {}).items():
-            if not _is_data(owner) and objects.is_shared(held.get(name), state, trial):
+            if not _is_data(owner) and plain.is_shared(held.get(name), state, trial):
                 continue
             try:
                 put(name, objects.put_back(state, held.get(name), module.device))
@@ -357,8 +357,8 @@ def _held_weights(trainer: Any, owners: Container[str]) -> dict[str, str]:
                 parts = {f"{name}.{key}": one for key, one in objects.attributes_of(value).items()}
             for place, one in parts.items():
                 weights = [*_weights_in(one, known, 3 - is_owner)]
-                if weights and not objects.is_data(objects.mark(one, tensors=True)):
-                    found[_called(owner, place)] = objects.fingerprint_of(weights)
+                if weights and not plain.is_data(plain.mark(one, tensors=True)):
+                    found[_called(owner, place)] = tensors.fingerprint_of(weights)
     return found
 
 
@@ -433,7 +433,7 @@ def _without_state(trainer: Any) -> Iterator[tuple[str, Any]]:
 def _others(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the callbacks that are not haltune's, with their names."""
     others = [c for c in trainer.callbacks if type(c).__module__.partition(".")[0] != "haltune"]
-    yield from ((f"callback.{name}", callback) for name, callback in objects.numbered(others))
+    yield from ((f"callback.{name}", callback) for name, callback in plain.numbered(others))
 
 
 def _set_variable(variables: Mapping[str, Any], name: str, value: Any) -> None:

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from haltune._utils import randomness
+from haltune._utils import generators, own_generators, randomness
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 
-from .. import objects
+from .. import plain
 from ..behind import Behind, copied
 from ..changes import makers
 from ..reporter import Reporter
@@ -263,7 +263,7 @@ def _save(trainer: Any, path: Any, plugin: _Plugin) -> None:
 
 def capture(trainer: Any) -> dict[str, Any]:
     """Return this process's random state, as primitives."""
-    loaders = {name: randomness.of_generator(g) for name, g in _generators(trainer)}
+    loaders = {name: generators.of_generator(g) for name, g in _generators(trainer)}
     seeds = {name: owner.seed for name, owner in _seeded(trainer)}
     return randomness.capture() | {
         "loaders": loaders, "seeds": seeds, "seed": os.environ.get(_SEED), "reloaded": loader_epoch(trainer),
@@ -285,7 +285,7 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
                 maker.create_rng()
     for name, generator in _generators(trainer):
         if name in state["loaders"]:
-            randomness.set_generator(generator, state["loaders"][name])
+            generators.set_generator(generator, state["loaders"][name])
     _set_seeds(trainer, state["seeds"])
     _set_global_seed(state.get("seed"))  # loaders that are made again later get it
     if at_boundary(trainer):
@@ -294,9 +294,14 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
 
 def to_put_back(trainer: Any) -> Callable[[], object]:
     """Return what sets the seed with which Lightning makes samplers, and generators, to those of now."""
-    seed, generators = os.environ.get(_SEED), dict(_generators(trainer))
-    back = partial(randomness.set_states, generators, randomness.states_of(generators))
-    return lambda: (_set_global_seed(seed), back())
+    seed, found = os.environ.get(_SEED), dict(_generators(trainer))
+    states = generators.states_of(found)
+
+    def back() -> None:
+        _set_global_seed(seed)
+        generators.set_states(found, states)
+
+    return back
 
 
 def _set_global_seed(seed: str | None) -> None:
@@ -326,7 +331,7 @@ def reach(trainer: Any, starts: list[dict[str, Any]], seeds: dict[str, Any]) -> 
         randomness.restore(starts[i])
         for name, generator in _generators(trainer):
             if name in starts[i]["loaders"]:
-                randomness.set_generator(generator, starts[i]["loaders"][name])
+                generators.set_generator(generator, starts[i]["loaders"][name])
             elif hasattr(generator, "initial_seed"):
                 generator.manual_seed(generator.initial_seed())  # the module made it after the state was captured
 
@@ -339,8 +344,10 @@ def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
     Likewise of the module, the data module, the callbacks, the optimizers and the schedules.
     """
     seen: set[int] = set()
-    of_data = [(f"{part}.{n}", g) for part, owner in _parts(trainer) for n, g in randomness.generators_in(owner).items()]
-    for name, value in (*of_data, *randomness.of_owners(_owners(trainer)).items()):
+    of_data = [
+        (f"{part}.{n}", g) for part, owner in _parts(trainer) for n, g in own_generators.generators_in(owner).items()
+    ]
+    for name, value in (*of_data, *own_generators.of_owners(_owners(trainer)).items()):
         if id(value) not in seen:
             seen.add(id(value))
             yield name, value
@@ -349,7 +356,7 @@ def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
 def _owners(trainer: Any) -> Iterator[tuple[str, Any]]:
     yield "module", trainer.lightning_module
     yield "datamodule", trainer.datamodule
-    yield from ((f"callback.{name}", one) for name, one in objects.numbered(trainer.callbacks))
+    yield from ((f"callback.{name}", one) for name, one in plain.numbered(trainer.callbacks))
     yield from ((f"optimizer.{i}", one) for i, one in enumerate(trainer.optimizers))
     yield from ((f"schedule.{i}", config.scheduler) for i, config in enumerate(trainer.lr_scheduler_configs))
 

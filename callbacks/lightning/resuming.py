@@ -13,7 +13,7 @@ from typing import Any
 
 from haltune.study import Trial
 
-from .. import objects
+from .. import tensors
 from ..changes import tensors_in
 from ..reporter import digest
 from .checks import accumulates, at_boundary, leaves, of_lightning, stateful
@@ -109,7 +109,7 @@ def outside(trainer: Any) -> bool:
     """Return whether the optimizers train weights that are not of the module, and that it does not save itself."""
     module = trainer.lightning_module
     saves = not of_lightning(module.on_save_checkpoint)
-    return not (saves or sharded(trainer)) and bool(objects.outside([module], trainer.optimizers))
+    return not (saves or sharded(trainer)) and bool(tensors.outside([module], trainer.optimizers))
 
 
 def _inner_optimizer(trainer: Any) -> str | None:
@@ -125,7 +125,7 @@ def _inner_optimizer(trainer: Any) -> str | None:
 
 
 def _prints(state: Any) -> set[str]:
-    return {objects.fingerprint_of([tensor]) for tensor in tensors_in(state, 5)}
+    return {tensors.fingerprint_of([tensor]) for tensor in tensors_in(state, 5)}
 
 
 def not_here(trainer: Any, validated: Container[str], drew: bool) -> str | None:

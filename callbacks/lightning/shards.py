@@ -18,8 +18,8 @@ from haltune.study import Trial
 
 from .. import fsdp
 from ..loop import other_ranks, together
-from ..objects import local
 from ..sharded import DIFFER, OF_LIGHTNING, apart, check_parts, differing
+from ..tensors import local
 
 _STRATEGIES = {"FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy"}
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
+from types import BuiltinFunctionType, FrameType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -38,14 +38,15 @@ def _is_installed(file: str) -> bool:
     return "site-packages" in file or "dist-packages" in file
 
 
+@cache
 def is_own(module: str | None) -> bool:
     """Return whether a module is of the user's program, and not of an installed package or of Python."""
     return str(module).partition(".")[0] not in _OF_PYTHON and not of_library(str(module))
 
 
-def names_in(code: CodeType) -> set[str]:
-    """Return the names of variables of its module and of attributes that a code uses, and the codes within it."""
-    return {*code.co_names}.union(*(names_in(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+def own_classes(kind: type) -> list[type]:
+    """Return the classes of the user's program among a class and its bases."""
+    return [base for base in kind.__mro__ if is_own(base.__module__)]
 
 
 def frames(frame: FrameType | None = None) -> Iterator[FrameType]:

@@ -25,7 +25,7 @@ _PARTS = (
 )  # fmt: skip
 _PLAIN = frozenset({type(None), bool, int, float, str})
 _MOST, _FEW, _DEEP = 10**6, 20, 100  # numbers of an attribute, elements of a list, characters of a place
-State = tuple[str | None, Any]  # the mark where the trial first started, None for what was not there; the value
+State = tuple[str | int | None, Any]  # the mark where the trial first started, None for what was not there; the value
 
 
 class OwnData:

@@ -9,9 +9,7 @@ trial to trial instead.
 
 from __future__ import annotations
 
-import dis
 import inspect
-import re
 import sys
 from collections import deque
 from collections.abc import Collection, Hashable, Iterator
@@ -23,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from .around import attributes, frames, is_own, of_program
+from .around import attributes, frames, is_own, of_program, own_classes
+from .code import carried_by, counted_globals
 from .interruption import variables
 
 # str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
@@ -31,7 +30,6 @@ Number = float | str | None
 _KINDS = (bool, int, float, type(None))
 _FEW = 4  # rows of an array, parts of a tuple
 _OTHER = object()
-_OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF|ATTR)"), re.compile("LOAD|STORE")
 
 
 class InPlace(str):
@@ -103,7 +101,7 @@ def _carried(frame: FrameType) -> dict[str, Number]:
     """
     if (loop := next(frames(frame), None)) is None:
         return {}
-    carried, found = _carried_by(loop.f_code, loop.f_lasti), {}
+    carried, found = carried_by(loop.f_code, loop.f_lasti), {}
     for name, value, kind in _numbers(frame):
         of_class = {} if kind is None else _carried_by_methods(kind, loop.f_code)
         variable, _, attribute = name.partition(".")
@@ -116,33 +114,14 @@ def _carried(frame: FrameType) -> dict[str, Number]:
 
 
 @lru_cache(100)
-def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
-    """Return the variables that a function sets after an instruction, and whether it reads each before it sets it.
-
-    Likewise the attributes that it sets, with a dot before their names.
-    """
-    first: dict[str, str] = {}  # "LOAD" or "STORE"
-    stored = {*code.co_cellvars, *code.co_freevars}  # another function may set these
-    for step in dis.get_instructions(code):
-        cleared = step.opname.endswith("_AND_CLEAR")  # by a comprehension, from Python 3.12 on
-        if step.offset > place and not cleared and (found := _OF_VARIABLES.match(step.opname)):
-            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
-            for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
-                key = f".{name}" if found[2] == "ATTR" else name
-                first.setdefault(key, kind)
-                stored |= {key} if kind == "STORE" else set()
-    return {key: kind == "LOAD" for key, kind in first.items() if key in stored}
-
-
-@lru_cache(100)
 def _carried_by_methods(kind: type, loop: CodeType) -> dict[str, bool]:
     """The same of the attributes that methods of a class set, without those that make an object, and the loop's."""
     found: dict[str, bool] = {}
-    for base in [base for base in kind.__mro__ if is_own(base.__module__)]:
+    for base in own_classes(kind):
         for name, method in vars(base).items():
             method = inspect.unwrap(method)
             if isinstance(method, FunctionType) and name != "__init__" and method.__code__ is not loop:
-                for key, carried in _carried_by(method.__code__).items():
+                for key, carried in carried_by(method.__code__).items():
                     found[key] = carried and found.get(key, True)
     return found
 
@@ -158,13 +137,6 @@ def _of_module(frame: FrameType) -> dict[str, Number]:
     own = (one for one in held.values() if type(one) is FunctionType and loop and one.__globals__ is loop.f_globals)
     names = {name for one in own for name in counted_globals(one.__code__)}
     return {name: number for name in names & held.keys() if type(number := _number(held[name])) in (int, float)}
-
-
-@lru_cache(1000)
-def counted_globals(code: CodeType) -> frozenset[str]:
-    """Return the variables of its module that a function reads, and then sets."""
-    stored = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_GLOBAL"}
-    return frozenset(name for name in stored if _carried_by(code)[name])
 
 
 def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import discard, force
-from haltune._utils.randomness import OwnGenerators, capture, imports, put, put_back, restore, with_torch
+from haltune._utils.own_generators import OwnGenerators
+from haltune._utils.randomness import capture, imports, put, put_back, restore, with_torch
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
 from haltune.errors import LeaseLost, StoreError

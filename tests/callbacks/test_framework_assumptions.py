@@ -947,7 +947,7 @@ def flat(torch):
     """Whether the parameters in a flat one are found: as one weight, and trainable by their names."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    from haltune.callbacks import objects, sharded
+    from haltune.callbacks import sharded, tensors
 
     one, other = (
         FullyShardedDataParallel(torch.nn.Linear(2, 2), device_id=torch.device("cpu"), use_orig_params=own)
@@ -955,7 +955,7 @@ def flat(torch):
     )
     with sharded._trainable(other, {"weight"}):
         trained = [parameter.requires_grad for parameter in other.parameters()]
-    return [weight.numel() for weight in objects.weights(one)] == [6] and trained == [True]
+    return [weight.numel() for weight in tensors.weights(one)] == [6] and trained == [True]
 
 
 def in_groups(torch):
@@ -963,12 +963,12 @@ def in_groups(torch):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    from haltune.callbacks import objects
+    from haltune.callbacks import tensors
 
     net = fully_shard(torch.nn.Linear(2, 2), mesh=init_device_mesh("cpu", (1,)), reshard_after_forward=False)
     net(torch.ones(1, 2))
     whole = [type(parameter).__name__ for parameter in net.parameters()]
-    return whole == 2 * ["Parameter"] and [hasattr(weight, "to_local") for weight in objects.weights(net)] == 2 * [True]
+    return whole == 2 * ["Parameter"] and [hasattr(weight, "to_local") for weight in tensors.weights(net)] == 2 * [True]
 
 
 FSDP = {

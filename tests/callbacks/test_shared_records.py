@@ -12,7 +12,7 @@ import pytest
 from fits import FITS
 from paused_studies import pausing_study
 
-from haltune.callbacks import objects
+from haltune.callbacks import objects, plain
 from haltune.errors import NotSupported
 
 
@@ -49,8 +49,8 @@ KINDS = {
 def test_threads_that_train_trials_at_a_time_note_what_these_start_with():
     def notes(trial):
         for number in range(3000):
-            objects.note([number], trial, f"{number}")
-            assert not objects.is_shared([number], None, trial)
+            plain.note([number], trial, f"{number}")
+            assert not plain.is_shared([number], None, trial)
 
     before = sys.getswitchinterval()
     try:
@@ -87,8 +87,8 @@ def test_what_cannot_be_put_back_leaves_a_container_as_it_is():
 
 
 def test_an_attribute_that_a_resumed_training_lacks_is_not_a_record_of_other_trials_that_is_gone():
-    objects.note([1], 0, "of a list that no longer exists")
-    assert not objects.is_shared(None, objects.data_of([2]), 1)
+    plain.note([1], 0, "of a list that no longer exists")
+    assert not plain.is_shared(None, objects.data_of([2]), 1)
 
 
 LOOPS = sorted(FITS.keys() & {"lightning", "transformers", "fastai", "keras"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
 import json
@@ -22,7 +23,8 @@ import pytest
 from paused_studies import pausing_study
 
 from haltune import Float, Study, Trial
-from haltune._utils.randomness import capture, generators_in
+from haltune._utils.own_generators import generators_in
+from haltune._utils.randomness import capture
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
@@ -441,6 +443,33 @@ class Waves:
 
 def test_generators_of_a_class_and_of_a_module_that_its_code_names_are_found() -> None:
     assert {id(held) for held in generators_in(Waves()).values()} == {id(noises.waves), id(Waves.tides)}
+
+
+def counted(method: Any) -> Any:
+    """A decorator."""
+
+    @functools.wraps(method)
+    def inner(*given: Any) -> Any:
+        return method(*given)
+
+    return inner
+
+
+swell, foam = np.random.default_rng(7), np.random.default_rng(8)
+
+
+class Surf:
+    @property
+    def height(self) -> float:
+        return float(swell.random())
+
+    @counted
+    def width(self) -> float:
+        return float(foam.random())
+
+
+def test_generators_that_a_property_and_a_decorated_method_name_are_found() -> None:
+    assert {id(held) for held in generators_in(Surf()).values()} == {id(swell), id(foam)}
 
 
 later: Any = None  # a module that is imported at its first use

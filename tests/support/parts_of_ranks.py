@@ -6,7 +6,7 @@ import signal
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-from haltune.callbacks.objects import local
+from haltune.callbacks.tensors import local
 
 
 def held(tensor):

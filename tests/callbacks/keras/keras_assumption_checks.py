@@ -11,9 +11,9 @@ import keras
 import numpy as np
 import pytest
 
-from haltune._utils import learners, randomness
+from haltune._utils import learners, own_generators, randomness
 from haltune._utils.interruption import caller
-from haltune.callbacks.keras import _metrics, companions, data, optimizers, saving, shuffles, surroundings
+from haltune.callbacks.keras import _metrics, companions, data, draws, optimizers, shuffles, surroundings
 from haltune.errors import NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -246,7 +246,7 @@ KERAS = {
     ),
     "the state of a layer's seed generator is a variable with this name": (
         "exact resumption with dropout",
-        lambda: len(randomness.of_model(net())) == 1,
+        lambda: len(own_generators.of_model(net())) == 1,
     ),
     "a metric without a name has that of its class in snake case, with a number": (
         "names of metrics that are the same in every trial",
@@ -327,7 +327,7 @@ def test_tensorflows_context_has_the_seed_and_the_generator_of_seeds():
 def test_the_variable_of_a_generator_of_tensorflow_has_its_name():
     import tensorflow as tf
 
-    held = randomness.generators_in({"draws": tf.random.Generator.from_seed(3)})
+    held = own_generators.generators_in({"draws": tf.random.Generator.from_seed(3)})
     assert len(held) == 1, "Without it: the draws of a tf.random.Generator in a resumed plain loop."
 
 
@@ -430,7 +430,7 @@ def test_a_compiled_step_of_tensorflow_shows_whether_it_draws_by_tf_random():
         model = keras.Sequential([keras.Input((2,)), *layers, keras.layers.Dropout(0.5), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
         model.fit(X, Y, epochs=1, verbose=0)
-        drawn.append(saving.draws_by_tensorflow(model))
+        drawn.append(draws.draws_by_tensorflow(model))
     assert drawn == [False, True], "Without it: pauses that cannot resume exactly."
 
 

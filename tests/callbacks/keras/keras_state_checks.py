@@ -10,6 +10,7 @@ import random
 import re
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import keras
 import numpy as np
@@ -233,7 +234,49 @@ def test_what_lists_and_objects_of_a_module_hold_continues():
         assert_equal(train)
 
 
+class Tides:
+    """Holds, by name, a variable and a generator."""
+
+    level = keras.Variable(0.01, trainable=False)
+    rng = np.random.default_rng(5)
+
+
+class Ebbs(keras.callbacks.Callback):
+    """Changes a variable of another class by generators of this one and of itself."""
+
+    rng = np.random.default_rng(6)
+
+    def on_epoch_end(self, epoch, logs=None):
+        Tides.level.assign(Tides.level * (0.5 + 0.25 * (Tides.rng.random() + self.rng.random())))
+        self.model.optimizer.learning_rate = float(keras.ops.convert_to_numpy(Tides.level))
+
+
+@once
+def test_what_classes_of_the_program_hold_continues():
+    def train(trial):
+        Tides.level.assign(0.01)  # as in another process
+        Tides.rng, Ebbs.rng = np.random.default_rng(5), np.random.default_rng(6)
+        return fit(trial, trial.load_model() or net(momentum(0.01)), Ebbs())
+
+    assert_equal(train)
+
+
+NOTES = ModuleType("notes")  # a module of the program that this one imports
+exec("import numpy as np\nSHARED = np.random.default_rng(9)\ndef noted(): return SHARED.random()", vars(NOTES))
 SHARED = np.random.default_rng(8)
+
+
+def test_generators_with_one_name_in_two_modules_continue():
+    class Joins(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.optimizer.learning_rate = 0.01 * (SHARED.random() + NOTES.noted())
+
+    def train(trial):
+        for rng in (SHARED, NOTES.SHARED):  # as in another process
+            rng.bit_generator.state = np.random.default_rng(8).bit_generator.state
+        return fit(trial, trial.load_model() or net(momentum(0.01)), Joins())
+
+    assert_equal(train)
 
 
 class Records(keras.callbacks.Callback):
@@ -1927,6 +1970,30 @@ def test_a_model_whose_layer_draws_from_a_generator_of_its_module_is_kept():
         fit(trial, trial.load_model(jittered), epochs=2)
     value = study.best.load_model(jittered).evaluate(X, Y, batch_size=4, verbose=0)
     assert value == pytest.approx(study.best.value, rel=1e-5)
+
+
+class Scales(keras.layers.Layer):
+    """Reads a variable of its class."""
+
+    level = keras.Variable(1.0, trainable=False)
+
+    def call(self, x):
+        return x * Scales.level
+
+
+class Lowers(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        Scales.level.assign(0.9 * Scales.level)
+
+
+@once
+def test_a_model_that_evaluates_by_a_variable_of_a_class_that_changes_is_not_kept():
+    model = keras.Sequential([keras.Input((3,)), Scales(), keras.layers.Dense(1)])
+    model.compile(momentum(0.01), "mse")
+    study = pausing_study(at=(), epochs=2, keep=1, verbose=0)
+    with pytest.warns(HaltuneWarning, match=r"is not kept: Scales\.global Scales\.level changes in training"):
+        fit(study.ask(), model, Lowers(), epochs=2)
+    assert study.best.checkpoint is None
 
 
 @pytest.mark.parametrize("swaps", [pytest.param(False, marks=pytest.mark.slow), True])
