@@ -119,7 +119,7 @@ class AcceleratedLoop(TrainingLoop):
     ) -> None:
         suffix = ".accelerate"
         super().__init__(trial, verbose, save=accelerator.save_state, suffix=suffix, together=True, now=now)
-        self._generators = OwnGenerators(iterators=False)  # prepared loaders continue at their places
+        self._generators = OwnGenerators(data=False)  # prepared loaders continue at their places
         self._accelerator = accelerator
         self._reporter.resume_hint = "The loop loads trial.checkpoint itself, so leave out accelerator.load_state"
         self._extras: list[Any] = []  # of each model, what its state lacks, at the start

@@ -29,8 +29,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune._utils.generators import damaged, tupled
+from haltune._utils.generators import damaged, put_states, states_of, tupled
 from haltune._utils.interruption import Interruption, caller, variables
+from haltune._utils.own_generators import generators_in, of_owners
 from haltune._utils.randomness import capture, restore
 from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported
@@ -59,6 +60,7 @@ _PARTS = [
     "random", "loaders", "smooth", "records", "model", "modules", "frozen", "gradients", "callbacks", "data", "scaler",
     "schedules", "lengths", "batches", "orders",
 ]  # fmt: skip
+_DEPTH = 7  # of the data: a loader, its data set, lists of those, pipelines, lists of transforms
 _METRICS = "Give Learner(..., metrics=...)"
 
 
@@ -355,6 +357,12 @@ class HaltuneCallback(Reporting):
     def _own_data(self) -> list[tuple[str, Any]]:
         return own_parts(*self.learn.dls.loaders)
 
+    def _generators(self) -> dict[str, Any]:
+        """Return the generators of the data with their transforms, of callbacks, of the model and of its loss."""
+        learn = self.learn
+        parts = [("model", learn.model), ("loss", learn.loss_func), ("opt", learn.opt), *self._own_callbacks()]
+        return generators_in(*learn.dls.loaders, depth=_DEPTH) | of_owners(parts)
+
     def _saved(self) -> list[Any]:
         return [self.learn.model, self.learn.opt, self.learn, *(part for _, part in self._own_data())]
 
@@ -431,6 +439,7 @@ class HaltuneCallback(Reporting):
         scaler = vars(learn).get("scaler")
         progress = {
             "random": capture(),
+            "generators": states_of(self._generators()),
             "loaders": loaders,
             "smooth": [recorder.smooth_loss.count, float(recorder.smooth_loss.val)],
             "records": course.records,
@@ -454,7 +463,7 @@ class HaltuneCallback(Reporting):
         text = Path(checkpoint or "", _PROGRESS).read_text(encoding="utf-8")
         try:
             found = json.loads(text)
-            return {name: found[name] for name in _PARTS} | {"transforms": found.get("transforms", {})}
+            return {name: found[name] for name in _PARTS} | {n: found.get(n, {}) for n in ("transforms", "generators")}
         except (ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
 
@@ -499,7 +508,7 @@ class HaltuneCallback(Reporting):
                 loader.make_chunks()
         learn.train_iter = progress["batches"]  # of the fit; schedules of the program count by it
         smooth.count, smooth.val = progress["smooth"][0], torch.tensor(progress["smooth"][1])
-        self.trial.restores_randomness()
+        self.trial.restores_randomness(put_states(self._generators(), progress["generators"]))
         restore(progress["random"])
 
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.generators import damaged, states_of
-from haltune._utils.own_generators import generators_in
+from haltune._utils.generators import damaged, set_states, states_of
+from haltune._utils.own_generators import generators_in, of_owners
 from haltune._utils.randomness import capture, checked, of_devices, restore, restore_devices
 from haltune.errors import NotSupported
 from haltune.ranks import torch_ranks
@@ -125,6 +125,8 @@ class Unsaved(Portable):
         if getattr(inner, "num_workers", 0) > 0 and hasattr(inner, "collate_fn"):
             self._drawn = _Watched(inner).drawn
         if self._resumes:
+            owned = self._owned()
+            self._trial.restores_randomness(functools.partial(set_states, owned, states_of(owned)))
             self._set_back()
             self._functions.put_back(str(Path(self._restored["path"], self._restored["file"])))
             # the first attempt made the evaluation at the start, and callbacks such as EarlyStoppingCallback count it
@@ -229,7 +231,7 @@ class Unsaved(Portable):
             before = self._before["settings"]
             set_ = {name: value for name, value in self._settings().items() if value != before.get(name)}
             found["settings"] = {**self._restored.get("settings", {}), **set_}
-            found["generators"] = self._states()
+            found["generators"], found["owned"] = self._states(), states_of(self._owned())
             found["seed"] = getattr(self._sampler, "initial_seed", None)
             found["pass"] = self._pass if within else None
             found["devices"] = of_devices()
@@ -430,6 +432,7 @@ class Unsaved(Portable):
             place, _, attribute = name.partition(".")
             setattr(getattr(trainer, place) if place else trainer, attribute, value)
         set_extras(trainer.model, found.get("model", {}))
+        set_states(self._owned(), found.get("owned", {}))
         self._of_modules.put_back(own_modules(trainer.model), found.get("modules", {}), trainer.args.device)
         self._attributes.put_back(_own_callbacks(trainer), found.get("callbacks", {}), trainer.args.device)
         self._of_trainer.put_back(_own_trainer(trainer), found.get("trainer", {}), trainer.args.device)
@@ -447,6 +450,16 @@ class Unsaved(Portable):
 
     def _set_generators(self, states: Mapping[str, Any]) -> None:
         self._generators = set_generators(states, self._loader)
+
+    def _owned(self) -> dict[str, Any]:
+        """Return the generators of what the Trainer has, its callbacks, model and data of evaluations among them.
+
+        Not those of the training data, which are read again within an epoch.
+        """
+        trainer, of_data = self.trainer, {id(one) for one in self._generators.values()}
+        callbacks = plain.numbered(trainer.callback_handler.callbacks)
+        found = of_owners([("trainer", trainer), ("model", trainer.model), *callbacks])
+        return {name: one for name, one in found.items() if id(one) not in of_data}
 
     def _drawing(self) -> Any:
         """Return the states of the generators from which data can draw."""

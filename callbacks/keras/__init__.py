@@ -59,6 +59,7 @@ from ..base import Reporting, inherited, of_instance
 from ..changes import warn_of_failed
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, draws, optimizers, places, saving, surroundings
+from .averages import Averages
 from .data import Data, batches_of_epoch
 from .saving import load_best, load_model
 from .twins import own_parts
@@ -171,7 +172,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.on_train_batch_end = self._batch_ends  # Keras checks whether a callback has this hook
 
     def __getstate__(self) -> dict[str, Any]:
-        tied = {"on_train_batch_end", "_watch", "_data", "_step", "_training", "_called"}
+        tied = {"on_train_batch_end", "_averages", "_watch", "_data", "_step", "_training", "_called"}
         return {k: v for k, v in super().__getstate__().items() if k not in tied}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -196,6 +197,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         # when that evaluation started, the metrics that the epoch's training had not updated
         self._unset: Collection[str] | None = None
         self._tested: Collection[str] = ()  # names of the metrics of the last evaluation
+        self._averages: Averages | None = None  # that other callbacks hold, from the first epoch of the fit on
         self._epoch = self._reported_batch = 0  # the present epoch, from 0; batches in it at its last report
         self._updates: int | None = None  # of the model's optimizers, when the fit started
         self._due: int | None = None  # the epoch with which a resumed fit has to start
@@ -211,6 +213,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._called = surroundings.place_of_fit()
         self._within_fit = self._called is not None
         owners = places.owners_in(model, callbacks)
+        self._averages = None
         self._watch = attempt.watch = companions.Watch(self.trial.id, owners, attempt.watch)
         self._data = attempt.data = self._data_of_fit(attempt.data)
         end, attempt.end = attempt.end, None
@@ -404,6 +407,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if left is not None and self.trial.epoch == 0 and _attempt(self.trial).optimizer is None:
             self._warn_of_left(left, others)
         self._data.epoch_begins(lambda: draws.capture_randomness(model))
+        self._averages = self._averages or Averages(model, self._others(others))
         if (name := self._step.epoch_begins()) is not None:
             self._reporter.advise(
                 f"{self._watch.called(name)} changes between epochs, but the compiled step has the value of its first "
@@ -537,6 +541,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if attempt.optimizer is None:
             attempt.optimizer = weak(getattr(model, "optimizer", None))
         trial.sign(_mark(model))  # a ModelCheckpoint may save this epoch
+        if self._averages is not None and self._by_callback:
+            self._averages.epoch_ends(model)
         if self._rates:
             self._rates.append(surroundings.rate_of(model))
         names = self._names
@@ -635,8 +641,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     "kept",
                 )
                 return
-            by_callback = self.monitor.startswith("val_") and self.monitor not in self._tested
-            if by_callback and (other := self._watch.other_model()) is not None:
+            if average := self._average():
+                self._reporter.advise(
+                    f"A callback logs {self.monitor!r}, and {average}, an average of the weights, changes in "
+                    "training. So no model is kept: it would not have the value of its trial. Put the average into "
+                    "the model in on_test_begin, and the trained weights back in on_epoch_begin.",
+                    "kept",
+                )
+                return
+            if self._by_callback and (other := self._watch.other_model()) is not None:
                 self._reporter.advise(
                     f"A callback logs {self.monitor!r}, and {other}, a model apart from that of the fit, changes in "
                     "training. So no model is kept: it would not have the value of its trial. Make it an attribute of "
@@ -657,6 +670,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 )
             else:
                 how(lambda path: saving.write(model, path), suffix)
+
+    @property
+    def _by_callback(self) -> bool:
+        """True if the value is that of a validation which a callback makes."""
+        return self.monitor.startswith("val_") and self.monitor not in self._tested
+
+    def _average(self) -> str | None:
+        """Return the name of an average that a callback holds, if the value may be that of it."""
+        if self._averages is None or not self._by_callback:
+            return None
+        return self._averages.changed(self.model, self._others(surroundings.calling_list(self)))
 
     def _changed_since_evaluated(self) -> bool:
         return self._evaluated is not None and self._evaluated != (_mark(self.model, self.model.weights), False)
@@ -709,6 +733,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 saving.write_tried(model, path, trial, more)
 
         other = bool(surroundings.averagers(surroundings.calling_list(self))) or self._changed_since_evaluated()
+        other |= self._average() is not None
         reporter.save(write, saving.suffix(trial), resumes_only=other)
 
     def _missing(self, when: str) -> Exception:

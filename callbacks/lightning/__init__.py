@@ -582,7 +582,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             warn_of_ranks(self.trial, len(states), trainer.world_size)
         if trainer.global_rank < len(states):
             state = states[trainer.global_rank]
-            self.trial.restores_randomness(checkpoint.seed_put_back())
+            self.trial.restores_randomness(checkpoint.to_put_back(trainer))
             if "start" in state:
                 self._epoch_start, self._within = state["start"], True
                 checkpoint.reach(trainer, self._epoch_start, state["seeds"])

@@ -20,6 +20,7 @@ from haltune._utils import generators, own_generators, randomness
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 
+from .. import plain
 from ..behind import Behind, copied
 from ..changes import makers
 from ..reporter import Reporter
@@ -280,7 +281,7 @@ def drawn() -> Any:
 
 
 def restore(trainer: Any, state: dict[str, Any]) -> None:
-    """Restore `state` for the epoch that is about to start."""
+    """Restore `state` for the epoch that is about to start, or for the next batch."""
     randomness.restore(state)
     for part, owner in _parts(trainer):
         for maker in makers(owner):
@@ -295,9 +296,16 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
         start_new_epoch(trainer, state["reloaded"])
 
 
-def seed_put_back() -> Callable[[], object]:
-    """Return what sets the seed with which Lightning makes samplers to that of now."""
-    return partial(_set_global_seed, os.environ.get(_SEED))
+def to_put_back(trainer: Any) -> Callable[[], object]:
+    """Return what sets the seed with which Lightning makes samplers, and generators, to those of now."""
+    seed, found = os.environ.get(_SEED), dict(_generators(trainer))
+    states = generators.states_of(found)
+
+    def back() -> None:
+        _set_global_seed(seed)
+        generators.set_states(found, states)
+
+    return back
 
 
 def _set_global_seed(seed: str | None) -> None:
@@ -335,13 +343,26 @@ def reach(trainer: Any, starts: list[dict[str, Any]], seeds: dict[str, Any]) -> 
 
 
 def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (position, generator) of the generators in loaders, samplers, data sets and their functions, each once."""
+    """Yield (position, generator) of the generators in loaders, samplers, data sets and their functions, each once.
+
+    Likewise of the module, the data module, the callbacks, the optimizers and the schedules.
+    """
     seen: set[int] = set()
-    for part, owner in _parts(trainer):
-        for name, value in own_generators.generators_in(owner).items():
-            if id(value) not in seen:
-                seen.add(id(value))
-                yield f"{part}.{name}", value
+    of_data = [
+        (f"{part}.{n}", g) for part, owner in _parts(trainer) for n, g in own_generators.generators_in(owner).items()
+    ]
+    for name, value in (*of_data, *own_generators.of_owners(_owners(trainer)).items()):
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield name, value
+
+
+def _owners(trainer: Any) -> Iterator[tuple[str, Any]]:
+    yield "module", trainer.lightning_module
+    yield "datamodule", trainer.datamodule
+    yield from ((f"callback.{name}", one) for name, one in plain.numbered(trainer.callbacks))
+    yield from ((f"optimizer.{i}", one) for i, one in enumerate(trainer.optimizers))
+    yield from ((f"schedule.{i}", config.scheduler) for i, config in enumerate(trainer.lr_scheduler_configs))
 
 
 def _seeded(trainer: Any) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import random
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,6 +98,13 @@ def set_states(generators: dict[str, Any], states: dict[str, Any]) -> None:
     """
     for path in generators.keys() & states.keys():
         set_generator(generators[path], states[path])
+
+
+def put_states(generators: dict[str, Any], states: dict[str, Any]) -> Callable[[], object]:
+    """Restore the generators that `states` names; return what puts them back: all trials may share one."""
+    before = states_of({path: one for path, one in generators.items() if path in states})
+    set_states(generators, states)
+    return partial(set_states, generators, before)
 
 
 def damaged(error: Exception) -> InvalidInput:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import inspect
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from types import GeneratorType
 from typing import Any
@@ -32,10 +32,13 @@ class Orders:
         self._starts: dict[str, tuple[Any, Any]] = {}  # name -> list or array where the loop started, and its marks
         self._shuffled: set[str] = set()  # names of what has been shuffled since the trial first started
 
-    def begins(self, variables: Variables, shuffled: Iterable[str]) -> list[str]:
-        """State that a loop starts. shuffled: names at the pause; return those that are there again."""
+    def begins(self, variables: Variables, shuffled: Iterable[str], apart: Container[int] = ()) -> list[str]:
+        """State that a loop starts. shuffled: names at the pause; return those that are there again.
+
+        apart: ids of lists and arrays that are saved.
+        """
         self._shuffled |= {*shuffled}
-        held = _held(variables)
+        held = {name: value for name, value in _held(variables).items() if id(value) not in apart}
         known = {name: start for name, start in self._starts.items() if start[0] is held.get(name)}
         self._starts = {name: (value, _marks(value)) for name, value in held.items()} | known
         return sorted(name.partition(".")[2] for name in shuffled if name in held)

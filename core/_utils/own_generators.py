@@ -7,6 +7,7 @@ import json
 import sys
 import types
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,29 +16,31 @@ import numpy as np
 
 from .around import OPAQUE, attributes, frames, is_own, of_library, on_stack, own_classes
 from .code import CODE, cells_of, named_by
+from .data import OwnData
 from .generators import is_generator, is_of_keras, is_of_tensorflow, kind_of, of_generator, set_generator
 from .orders import Orders, Variables, seeded, taken
 from .randomness import capture
 from .updates import flags
 
-_SHUFFLED, _UNDER_WAY = "shuffled", "under way"  # in place of the kind of a generator
+_SHUFFLED, _UNDER_WAY, _DATA = "shuffled", "under way", "data"  # in place of the kind of a generator
 
 
 class OwnGenerators:
     """Generators in variables of the functions that run a plain loop, or of modules and classes that their code names.
 
-    And the names of lists there that the program shuffles, and of iterators over data from which it reads on.
+    And what the program's own data sets and samplers change, the names of other lists that the program shuffles, and of
+    iterators over data from which it reads on.
 
-    iterators: also the latter, by `taken`.
+    data: also the data, and the iterators, by `taken`. Otherwise the loop itself sees to them.
     """
 
-    def __init__(self, iterators: bool = True) -> None:
+    def __init__(self, data: bool = True) -> None:
         self._there: dict[int, tuple[Any, Any]] = {}  # by id: generators at the start of a loop, and their first states
         self._named: dict[str, Any] = {}  # generators by name: a function that has ended shows no variables
         self._saved: dict[str, Any] = {}  # the states of the checkpoint
         self._before: list[tuple[Any, Any]] = []  # generators that were restored, and their states before
         self._orders, self._begun = Orders(), False
-        self._iterators = iterators
+        self._data = OwnData() if data else None
 
     def begins(self, path: Path | None) -> tuple[list[str], list[str]]:
         """State that a loop starts, and restore what `capture` has put into the random state in a file.
@@ -58,10 +61,13 @@ class OwnGenerators:
                     self._before.append((one, before))
         self._named = found
         self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
-        lists = self._orders.begins(variables, [name for name, (kind, _) in restored.items() if kind == _SHUFFLED])
+        of: dict[str, dict[str, Any]] = {mark: {} for mark in (_SHUFFLED, _UNDER_WAY, _DATA)}
+        for name, (kind, state) in restored.items():
+            of.get(kind, {})[name] = state
+        others, saved, held = ([], set[int](), []) if self._data is None else self._data.begins(variables, of[_DATA])
+        lists = others + self._orders.begins([*variables, *held], of[_SHUFFLED], saved)
         lists += [] if path is None else seeded(variables)
-        under_way = {name for name, (kind, _) in restored.items() if kind == _UNDER_WAY}
-        again = {name for name, value in variables if name in under_way and taken(value) is False}
+        again = {name for name, value in (*variables, *held) if name in of[_UNDER_WAY] and taken(value) is False}
         return lists, sorted(name.partition(".")[2] for name in again)
 
     def ends(self) -> None:
@@ -73,8 +79,10 @@ class OwnGenerators:
     def capture(self) -> dict[str, Any]:
         """Return the random state of the process, with those generators that the loop draws from, and lists."""
         variables = on_stack() if self._begun else []
-        own: dict[str, Any] = dict.fromkeys(self._orders.shuffled(variables), (_SHUFFLED, None))
-        under_way = [name for name, value in variables if self._iterators and taken(value)]
+        states, held = ({}, []) if self._data is None else self._data.changed(variables)
+        own: dict[str, Any] = {name: (_DATA, state) for name, state in states.items()}
+        own |= dict.fromkeys(self._orders.shuffled([*variables, *held]), (_SHUFFLED, None))
+        under_way = [name for name, value in (*variables, *held) if self._data is not None and taken(value)]
         own |= dict.fromkeys(under_way, (_UNDER_WAY, None))
         for name, one in (self._named | _in_variables(variables)).items() if self._there else ():
             before = self._there.get(id(one))
@@ -174,6 +182,33 @@ def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, A
     return found
 
 
+def of_owners(owners: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the generators that the objects of a framework's loop hold or that their code names: each once.
+
+    Of torch models these are those of modules of the program's own classes. What an object holds of the framework is
+    another owner.
+
+    owners: models, callbacks, data modules and the like, with names that are the same where a trial resumes.
+    """
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    for place, owner in owners:
+        is_model = callable(getattr(type(owner), "named_modules", None))
+        for name, part in owner.named_modules() if is_model else [("", owner)]:
+            if is_model and of_library(type(part).__module__):
+                continue
+            with suppress(Exception):  # an object of the program that raises where it is looked at
+                for attribute, value in (*(vars(part).items() if is_model else _inside(part)), *_of_code(part)):
+                    if type(value).__module__.partition(".")[0] not in _FRAMEWORKS:
+                        for path, one in generators_in(value, depth=3).items():
+                            if id(one) not in seen:
+                                seen.add(id(one))
+                                found[f"{place}.{name}.{attribute}{path[1:]}"] = one
+    return found
+
+
+# of objects that hold a whole training
+_FRAMEWORKS = ("lightning", "pytorch_lightning", "transformers", "trl", "accelerate", "fastai", "fastcore")
 _SHORT, _MOST = 20, 20_000  # elements of a list, objects that are searched
 _LEAVES = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})
 # attributes of wrappers, of which there may be many: around an environment of Gymnasium, of a data set, as by MONAI
@@ -208,7 +243,7 @@ def _of_code(value: Any) -> list[tuple[str, Any]]:
     return held + [
         (f"module {name}", one)  # the object may have an attribute with this name
         for name, one in named_by(value)
-        if is_generator(one) or (isinstance(one, types.FunctionType) and is_own(one.__module__))
+        if is_generator(one) or is_own(one.__module__ if (kind := type(one)) is types.FunctionType else kind.__module__)
     ]
 
 

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.around import on_stack
+from haltune._utils.data import persistent
 from haltune.display import plural, several_of
 from haltune.errors import LeaseLost, NotSupported
 from haltune.log.decisions import Verdict, continue_
@@ -182,9 +184,12 @@ class LoopPort(Port):
             self._weights.reported()
 
     def forgets(self) -> str | None:
-        """Return why a booster that a loop of the user's own trains cannot resume exactly; None: not known."""
+        """Return why what a loop of the user's own trains, or reads, cannot resume exactly; None: not known."""
         by_torch = self._states.training is not None and self._states.training.made
-        return None if by_torch else self._weights.learners.forgets()  # a booster then only prepares the data
+        booster = None if by_torch else self._weights.learners.forgets()  # a booster then only prepares the data
+        if booster is not None or (loader := persistent(on_stack())) is None:
+            return booster
+        return f"the workers of {loader} persist, and no state has their random numbers: use persistent_workers=False"
 
     def leaves_loop(self) -> None:
         """State that a loop over the epochs is left, in the generator that yields them, when it is closed.
