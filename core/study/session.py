@@ -26,6 +26,7 @@ from haltune._utils.extras import Extras
 from haltune._utils.interruption import heard_in_wait
 from haltune._utils.numbers import Numbers
 from haltune._utils.process import new_holder
+from haltune._utils.randomness import Draws
 from haltune._utils.schedules import SchedulePlace
 from haltune._utils.updates import Flags, Kind
 from haltune.errors import LeaseLost, NotSupported, RankLost, warn
@@ -115,6 +116,7 @@ class Seen:
     flags: dict[tuple[int, int], tuple[float, list[Flags]]] = field(default_factory=dict)  # likewise, where it paused
     extras: Extras = field(default_factory=Extras)  # what plain loops hold next to what they train
     numbers: Numbers = field(default_factory=Numbers)  # numbers that plain loops keep in variables
+    own_draws: Draws = field(default_factory=Draws)  # generators that plain loops draw from
     keeps_first: bool | None = None  # the program saves the best state before it reports its value; None: not known
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
     all_report = False  # all ranks have reported, in a study that does not count epochs

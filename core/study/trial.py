@@ -43,7 +43,6 @@ from haltune.ranks import follows, this
 
 from .attempt import Attempt, Failure, Report, epoch_number
 from .port import Port, trains_over_folds
-from .states import random_of
 from .weights import OwnWeights
 
 T = TypeVar("T")
@@ -230,6 +229,7 @@ class Trial(Port, KnowsAttributes):
             self.decline_pause()
             self.warn(f"A {self._name} cannot be paused, because {why}; it keeps training", once=True)
             return self.verdict or verdict
+        self._weights.looks(sys._getframe(1))
         if self._block is not None and not self.stated and self._placed is not True:  # otherwise it trains elsewhere
             self._doubts_draws()
         return verdict
@@ -241,19 +241,8 @@ class Trial(Port, KnowsAttributes):
         else:
             self._session.seen.draws |= self._placed != capture()
             self._placed = True
-        path = self.resumes_from if self._begins and this().alone else None
-        if path is None or not self._session.seen.draws or (self._counted and random_of(path).is_file()):
-            return
-        loop = f"trial.{'epochs' if self.unit == 'epoch' else 'steps'}()"
-        why = f"its loop is not over {loop}"
-        if self._counted:
-            why = "its state is a file that your program wrote"
-        self.hint(
-            f"Trial {self.id} has resumed after {self._at(self._begins)}, but {why}, so haltune has not restored its "
-            "random state. Unless your program does so, this trial draws other numbers than without the pause: loop "
-            f"over {loop}, and save by trial.save(write).",
-            "random state",
-        )
+        if self._session.seen.draws:
+            self._weights.hint_of_draws()
 
     def forgets(self) -> str | None:
         by_torch = self._states.training is not None and self._states.training.made
@@ -482,6 +471,7 @@ class Trial(Port, KnowsAttributes):
         self._weights.learners.looks(self._weights.trains)
         self._states.training = Training(self._weights.begins)
         self._weights.extras.enters(sys._getframe(1))
+        self._session.seen.numbers.enters(sys._getframe(1))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
@@ -526,6 +516,7 @@ class Trial(Port, KnowsAttributes):
     def _sign_weights(self) -> None:
         self._weights.sign()
         self._weights.notes()
+        self._weights.looks(sys._getframe(1))
 
     @property
     def _of_earlier(self) -> float | None:
