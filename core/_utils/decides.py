@@ -75,13 +75,13 @@ def _path(node: ast.AST) -> str | None:
 
 
 def _uses(node: ast.AST | Iterable[ast.AST]) -> Iterator[tuple[str, bool]]:
-    """Yield the paths in an expression, and whether each is read. Not what is shown as text, or came last."""
+    """Yield the paths in an expression, and whether each is read. Not what is shown as text, came last, or is reported."""
     if not isinstance(node, ast.AST):
         for one in node:
             yield from _uses(one)
     elif (path := _path(node)) is not None:
         yield path, isinstance(node.ctx, ast.Load)  # type: ignore[attr-defined]
-    elif not (isinstance(node, ast.JoinedStr | ast.Lambda) or _is_last(node)):
+    elif not (isinstance(node, ast.JoinedStr | ast.Lambda) or _is_last(node) or _method(node) in _ACTS):
         yield from _uses(ast.iter_child_nodes(node))
 
 

@@ -80,18 +80,17 @@ class Numbers:
         _add(self._paused.setdefault(place, {}), frame)
         self._counters[place] = _of_module(frame)
 
-    def strays(self, trial: Hashable, place: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
+    def strays(self, place: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
         """Return the counters that are not as at a place where a trial paused, or for None where the first one started.
 
         Both values: the present one, and that of then.
         """
         now = _of_module(frame)
         then = self._counters.setdefault(place, now)
-        found = {name: (value, then[name]) for name, value in now.items() if then.get(name, value) != value}
-        return found | (self._shared(trial, frame) if place is None else {})
+        return {name: (value, then[name]) for name, value in now.items() if then.get(name, value) != value}
 
-    def _shared(self, trial: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
-        """Return the same of the numbers of objects that another trial has counted, and that decide: both values."""
+    def shared(self, trial: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
+        """Return the numbers of objects that another trial has changed, and by which a method answers: both values."""
         found = {}
         for name, one in _objects(frame).items():
             with suppress(TypeError):  # it cannot be hashed, or referred to weakly

@@ -27,7 +27,7 @@ from haltune._utils.interruption import heard_in_wait
 from haltune._utils.numbers import Numbers
 from haltune._utils.process import new_holder
 from haltune._utils.randomness import Draws
-from haltune._utils.schedules import SchedulePlace
+from haltune._utils.schedules import Rates, SchedulePlace
 from haltune._utils.updates import Flags, Kind
 from haltune.errors import LeaseLost, NotSupported, RankLost, warn
 from haltune.log import events as ev
@@ -113,6 +113,7 @@ class Seen:
     # trial and its fold -> position at the end of its last attempt, and of each optimizer that has learning-rate
     # schedules of torch: the digest of the shapes of its weights, and their places
     schedules: dict[tuple[int, int], tuple[float, list[tuple[Any, list[SchedulePlace]]]]] = field(default_factory=dict)
+    rates: Rates = field(default_factory=Rates)  # of optimizers without a schedule
     flags: dict[tuple[int, int], tuple[float, list[Flags]]] = field(default_factory=dict)  # likewise, where it paused
     extras: Extras = field(default_factory=Extras)  # what plain loops hold next to what they train
     numbers: Numbers = field(default_factory=Numbers)  # numbers that plain loops keep in variables

@@ -277,6 +277,7 @@ class OwnWeights:
             return
         if trial._stops or not trial._counted:
             self.extras.ends_epoch(self._place if trial._stops else None, training.weights)
+        self.schedules.looks(trial)
         if trial._stops:
             self._trial._session.seen.numbers.pauses(self._place, frame)
             self._trial._session.seen.own_draws.pauses(self._place)
@@ -305,6 +306,13 @@ class OwnWeights:
         if not trial._resumes:
             numbers.starts(place[:2], frame, counted)
             what, where = "starts", "the first trial started"
+            if shared := numbers.shared(place[:2], frame):
+                trial.hint(
+                    f"Trial {trial.id} starts with {_listed(shared, 'another trial started')}, of an object that "
+                    "all trials share. If this changes what trains, or when your loop ends, make one for each trial, "
+                    "within the loop.",
+                    "shared",
+                )
         elif reset := numbers.resumes(place[:2], place, frame, counted):
             trial.hint(
                 f"Trial {trial.id} {what} with {_listed(reset, where)}, as at its start. If this changes what trains, "
@@ -313,7 +321,7 @@ class OwnWeights:
             )
         if not counted and trial._resumes:
             return  # before its first step such a loop may have counted
-        if strays := numbers.strays(place[:2], place if trial._resumes else None, frame):
+        if strays := numbers.strays(place if trial._resumes else None, frame):
             trial.hint(
                 f"Trial {trial.id} {what} with {_listed(strays, where)}, which a function of the program sets by "
                 "global. If this changes what trains, set it where each trial starts, save it with the weights, and "
