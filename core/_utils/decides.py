@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FunctionType
@@ -75,7 +75,7 @@ def _path(node: ast.AST) -> str | None:
 
 
 def _uses(node: ast.AST | Iterable[ast.AST]) -> Iterator[tuple[str, bool]]:
-    """Yield the paths in an expression, and whether each is read. Not what is shown as text, came last, or is reported."""
+    """Yield the paths in an expression, and whether each is read. None of text, the last element or a report."""
     if not isinstance(node, ast.AST):
         for one in node:
             yield from _uses(one)
@@ -90,9 +90,12 @@ def _is_last(node: ast.AST) -> bool:
 
 
 def _of(path: str, held: str) -> bool:
-    """Return whether a path is of what is held, or holds it."""
-    long, short = (path, held) if len(path) > len(held) else (held, path)
-    return long == short or long.startswith((f"{short}.", f"{short}["))
+    """Return whether a path is of what is held, or is a dict or a list around it. An object is asked by its methods."""
+    return _within(path, held) or held.startswith(f"{path}[")
+
+
+def _within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
 
 
 def _reads(node: ast.AST | Iterable[ast.AST], held: Iterable[str]) -> bool:
@@ -117,9 +120,9 @@ def _first(node: ast.AST | list[ast.stmt], held: str) -> str | None:
         case list():
             parts = [*node]
         case _ if (path := _path(node)) is not None:
-            if path == f"{held}.clear" or (not isinstance(node.ctx, ast.Load) and _of(held, path) and path <= held):  # type: ignore[attr-defined]
-                return "set"
-            return "read" if isinstance(node.ctx, ast.Load) and _of(path, held) else None  # type: ignore[attr-defined]
+            if isinstance(getattr(node, "ctx", None), ast.Load) and path != f"{held}.clear":
+                return "read" if _of(path, held) else None
+            return "set" if _within(held, path.removesuffix(".clear")) else None
         case _:
             parts = [*ast.iter_child_nodes(node)]
     return next((found for one in parts if (found := _first(one, held)) is not None), None)
@@ -132,17 +135,16 @@ def _taken(node: ast.AST, held: set[str]) -> set[str]:
         before = len(found)
         for one in ast.walk(node):
             if isinstance(one, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and one.value is not None:
-                sets = [one] if _reads(one.value, found) else []
-            else:
-                sets = [*one.body, *one.orelse] if isinstance(one, ast.If) and _reads(one.test, found) else []
-            found |= {path for part in sets for path in _set_in(part)}
+                found |= _set_in([one]) if _reads(one.value, found) else set()
+            elif isinstance(one, ast.If) and _reads(one.test, found):
+                found |= _set_in([*one.body, *one.orelse])
         if len(found) == before:
             return found
 
 
-def _set_in(node: ast.AST) -> set[str]:
-    nodes = ((one, getattr(one, "ctx", None)) for one in ast.walk(node))
-    return {path for one, ctx in nodes if isinstance(ctx, ast.Store) and (path := _path(one)) is not None}
+def _set_in(statements: Sequence[ast.AST]) -> set[str]:
+    nodes = (one for statement in statements for one in ast.walk(statement))
+    return {path for one in nodes if isinstance(getattr(one, "ctx", None), ast.Store) and (path := _path(one))}
 
 
 def _acts_on(loop: ast.AST, held: set[str]) -> bool:
@@ -153,7 +155,7 @@ def _acts_on(loop: ast.AST, held: set[str]) -> bool:
             case ast.While(test=test) if _reads(test, reads):
                 return True
             case ast.If(test=test) if _reads(test, reads):
-                inner = [part for branch in (*one.body, *one.orelse) for part in ast.walk(branch)]
+                inner = (part for branch in (*one.body, *one.orelse) for part in ast.walk(branch))
                 if any(isinstance(part, _LEAVES) or _method(part) in _ACTS for part in inner):
                     return True
             case ast.Call(args=args, keywords=words) if _ACTS.get(_method(one)):

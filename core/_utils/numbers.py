@@ -91,7 +91,7 @@ class Numbers:
 
     def shared(self, trial: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
         """Return the numbers of objects that another trial has changed, and by which a method answers: both values."""
-        found = {}
+        found: dict[str, tuple[Number, Number]] = {}
         for name, one in _objects(frame).items():
             with suppress(TypeError):  # it cannot be hashed, or referred to weakly
                 now = _counted(one)
@@ -263,7 +263,8 @@ def _objects(frame: FrameType) -> dict[str, Any]:
 
 def _counted(value: Any) -> _Held:
     """Return the numbers of an object that its methods read and then set, and none sets first."""
-    carried = _carried_by_methods(type(value))
+    kind: type = type(value)
+    carried = _carried_by_methods(kind)
     held = ((name, _number(one)) for name, one in _attributes(value).items() if carried.get(f".{name}"))
     return {name: one for name, one in held if type(one) in _KINDS}
 

@@ -1,4 +1,4 @@
-"""Plain loops of torch: a line names what a resumed trial starts without, and none comes for a program that is right."""
+"""Plain loops of torch: a line names what a resumed trial starts without, and none comes if the program is right."""
 
 import logging
 import math
@@ -306,10 +306,12 @@ class Best:
 
     def update(self, loss, epoch):
         self.seen += 1
+        self.shown = self.seen
         if loss < self.loss:
             self.loss, self.epoch = loss, epoch
         if self.seen % 2 == 0:
             print(f"{self.seen} epochs, best {self.loss}")
+        return self
 
 
 class Resets(EarlyStopping):
