@@ -14,6 +14,9 @@ from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FunctionType
 
+# functions and methods that show a value, or record it
+_SHOWS = {"print", "debug", "info", "warning", "log", "write", "format", "append", "set_postfix", "set_description"}
+_SHOWS |= {"add_scalar", "add_scalars", "log_metric", "log_metrics", "log_dict"}
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _ACTS = {"report": True, "step": True, "save": False}  # methods -> whether their arguments count, too
@@ -37,18 +40,70 @@ def decides(code: CodeType, held: str, inside: int, outside: int | None) -> bool
 
 
 @lru_cache(200)
+def only_shows(code: CodeType, held: str, kind: type | None) -> bool:
+    """Return whether a function does nothing with a number but show, record and count it.
+
+    kind: of the object that has it, whose methods show it, too; None: it is in a variable.
+    """
+    attribute = held.rpartition(".")[2]
+    with suppress(Exception):  # as above
+        parts = [] if kind is None else [(function, f"{of}.{attribute}") for function, of in _methods(kind)]
+        found = {_shows(tree, one) for tree, one in ((_tree(code), held), *parts)}
+        return True in found and False not in found
+    return False
+
+
+def _shows(tree: ast.AST, held: str) -> bool | None:
+    """Return whether code shows what is held, and does nothing else with it; None: it only counts it."""
+    around = {inner: outer for outer in ast.walk(tree) for inner in ast.iter_child_nodes(outer)}
+    names, left, shows = {held}, [held], None
+    while left:
+        name = left.pop()
+        for use in [one for one in ast.walk(tree) if _path(one) == name]:
+            if not isinstance(use.ctx, ast.Load):  # type: ignore[attr-defined]
+                continue
+            one: ast.AST = use
+            while not (isinstance(one, ast.stmt) or _is_shown(one)):
+                one = around[one]
+            if not isinstance(one, ast.stmt):
+                shows = True
+            elif isinstance(one, ast.Assign | ast.AugAssign) and all(isinstance(t, ast.Name) for t in _targets(one)):
+                new = _set_in([one]) - names
+                names, left = names | new, [*left, *new]
+            elif not isinstance(one, ast.AugAssign) or _path(one.target) != name:
+                return False
+    return shows
+
+
+def _targets(node: ast.Assign | ast.AugAssign) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def _is_shown(node: ast.AST) -> bool:
+    """Return whether a part of an expression is text, an argument of what shows or records it, or a further metric."""
+    if isinstance(node, ast.Call):
+        return (node.func.id if isinstance(node.func, ast.Name) else _method(node)) in _SHOWS
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.keyword) and node.arg == "metrics")
+
+
+@lru_cache(200)
 def answers_by(kind: type, attribute: str) -> bool:
     """Return whether a method of a class returns a value, or none, depending on an attribute of its object."""
     with suppress(Exception):  # as above
-        for method in [one for base in kind.__mro__ for one in vars(base).values()]:
-            method = method.fget if isinstance(method, property) else inspect.unwrap(method)
-            if isinstance(method, FunctionType) and method.__name__ != "__repr__":
-                [function] = [one for one in _tree(method.__code__).body if isinstance(one, ast.FunctionDef)]
-                of = function.args.args[0].arg
-                reads = _taken(function, {f"{of}.{attribute}"})
-                if any(_returns(one, reads) for one in ast.walk(function)):
-                    return True
+        for function, of in _methods(kind):
+            reads = _taken(function, {f"{of}.{attribute}"})
+            if any(_returns(one, reads) for one in ast.walk(function)):
+                return True
     return False
+
+
+def _methods(kind: type) -> Iterator[tuple[ast.FunctionDef, str]]:
+    """Yield the methods of a class, and what they call their object."""
+    for method in [one for base in kind.__mro__ for one in vars(base).values()]:
+        method = method.fget if isinstance(method, property) else inspect.unwrap(method)
+        if isinstance(method, FunctionType) and method.__name__ != "__repr__":
+            [function] = [one for one in _tree(method.__code__).body if isinstance(one, ast.FunctionDef)]
+            yield function, function.args.args[0].arg
 
 
 def _tree(code: CodeType) -> ast.Module:

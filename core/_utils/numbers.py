@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .around import attributes, frames, is_own, of_program
-from .decides import answers_by, decides
+from .decides import answers_by, decides, only_shows
 from .interruption import variables
 
 # str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
@@ -126,10 +126,10 @@ class Numbers:
                 continue
             (*_, first), (_, line, then) = started[code], paused[code]
             _, around, _ = self._around.get(code, _NOWHERE)
-            for name, value in _carried(one, begins).items():
+            for name, value, kind in _carried(one, begins):
                 again = name in then and name in first and first[name] == value != then[name]
                 doubted = name.endswith("]") or _is_record(value, then.get(name))
-                if again and (not doubted or decides(code, name, line, around)):
+                if again and (decides(code, name, line, around) if doubted else not only_shows(code, name, kind)):
                     found[name] = value, then[name]
         return found
 
@@ -161,8 +161,8 @@ def _is_record(value: Number, then: Number | None) -> bool:
     return str(then).endswith(_VALUES) or (value == _EMPTY and str(then).endswith(_INDICES))
 
 
-def _carried(loop: FrameType, begins: int) -> _Held:
-    """Return the numbers in variables of a function, which an epoch reads before it sets them.
+def _carried(loop: FrameType, begins: int) -> Iterator[tuple[str, Number, type | None]]:
+    """Yield the numbers in variables of a function, which an epoch reads before it sets them; see `_numbers`.
 
     begins: the instruction before its loop.
 
@@ -171,7 +171,7 @@ def _carried(loop: FrameType, begins: int) -> _Held:
     that function. Data are collected in a container that nothing sets, and weights train in place. Arrays that an epoch
     fills are no such data.
     """
-    carried, found = _carried_by(loop.f_code, begins), {}
+    carried = _carried_by(loop.f_code, begins)
     for name, value, kind in _numbers(loop):
         of_class = {} if kind is None else _carried_by_methods(kind, loop.f_code)
         variable = name.partition(".")[0].partition("[")[0]
@@ -184,8 +184,7 @@ def _carried(loop: FrameType, begins: int) -> _Held:
             and by_loop
             and carried.get(variable, True)
         ):
-            found[name] = value
-    return found
+            yield name, value, kind
 
 
 @lru_cache(100)

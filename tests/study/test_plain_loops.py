@@ -198,6 +198,36 @@ def test_losses_in_a_list_in_a_dict_and_in_an_object_of_an_object_are_named_if_t
     assert "shown" not in hint
 
 
+def test_a_count_that_is_only_shown_is_not_named(caplog):
+    class Trainer:
+        def __init__(self, setup):
+            self.setup, self.batches, self.seen = setup, 0, 0
+
+        def epoch(self):
+            self.setup.trains(HALF)
+            self.batches += 2
+            logging.info("batch %d", self.batches)
+            self.seen += 1
+            return self.seen
+
+    def train(trial):
+        trainer, steps, total, used = Trainer(Setup(trial)), 0, 0.0, 0
+        for epoch in trainer.setup.epochs():
+            trainer.epoch()
+            steps += 2
+            total += loss_of(epoch)
+            mean = total / steps
+            used = max(used, epoch)
+            print(f"step {steps}: {mean:.2f}", trainer.batches)
+            verdict = trial.report(loss_of(epoch), epoch, metrics={"mean": total / steps})
+            trainer.setup.saves()
+            if verdict.stops or used > 99:
+                break
+
+    (hint,) = lines(caplog, train)
+    assert "with trainer.seen = 0 (3 where it paused), used = 0 (3 where it paused), as" in hint
+
+
 def test_records_for_a_plot_or_a_log_and_entries_that_each_epoch_sets_are_not_named(caplog):
     def train(trial):
         setup, losses, history, metrics = Setup(trial), [], {"loss": [], "seconds": []}, {"loss": 0.0, "batches": 0}
