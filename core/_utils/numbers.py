@@ -94,12 +94,13 @@ class Numbers:
         found: dict[str, tuple[Number, Number]] = {}
         for name, one in _objects(frame).items():
             with suppress(TypeError):  # it cannot be hashed, or referred to weakly
+                kind: type = type(one)
                 now = _counted(one)
                 first, then = self._objects.setdefault(one, (trial, now)) if now else (trial, now)
                 changed = (
                     (key, value) for key, value in now.items() if first != trial and value != then.get(key, value)
                 )
-                found |= {f"{name}.{key}": (value, then[key]) for key, value in changed if answers_by(type(one), key)}
+                found |= {f"{name}.{key}": (value, then[key]) for key, value in changed if answers_by(kind, key)}
         return found
 
     def in_loop(self, place: Hashable, frame: FrameType) -> bool:
@@ -283,7 +284,9 @@ def _inside(
         if depth or type(number) in (bool, int, float):
             yield name, number, kind
     elif depth and type(value) is dict:
-        held = [*value.items()] if len(value) <= _ENTRIES else []
+        held: list[tuple[Any, Any]] = []
+        with suppress(RuntimeError):  # another thread changes it
+            held = [*value.items()] if len(value) <= _ENTRIES else []
         numbers = ((key, _number(one)) for key, one in held if type(key) is str and type(one) in (*_KINDS, list))
         yield from ((f"{name}[{key!r}]", number, kind) for key, number in numbers if number is not _OTHER)
     elif depth:
