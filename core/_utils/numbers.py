@@ -130,7 +130,10 @@ class Numbers:
             for name, value, kind in _carried(one, begins):
                 again = name in then and name in first and first[name] == value != then[name]
                 doubted = name.endswith("]") or _is_record(value, then.get(name))
-                if again and (decides(code, name, line, around) if doubted else not only_shows(code, name, kind)):
+                plain = not isinstance(then.get(name), str)
+                if again and (
+                    decides(code, name, line, around) if doubted else not (plain and only_shows(code, name, kind))
+                ):
                     found[name] = value, then[name]
         return found
 
@@ -255,10 +258,18 @@ def counted_globals(code: CodeType) -> frozenset[str]:
 
 
 def _objects(frame: FrameType) -> dict[str, Any]:
-    """Return the objects of the program's classes that its functions on the stack, and the nearest module, hold."""
+    """Return the objects of the program's classes that its functions on the stack, and the nearest module, hold.
+
+    Also those in their attributes, and the data of a loader of torch.
+    """
     loop = next(frames(frame), None)
     places = [{} if loop is None else loop.f_globals, *map(variables, reversed([*frames(frame)]))]
-    return {name: one for held in places for name, one in held.items() if is_own(type(one).__module__)}
+    held = {name: one for place in places for name, one in place.items()}
+    for name, one in [*held.items()]:
+        of_torch = type(one).__module__.startswith("torch.utils.data.")
+        inner = {key: vars(one).get(key) for key in ("dataset", "sampler")} if of_torch else _attributes(one)
+        held |= {f"{name}.{key}": part for key, part in inner.items()}
+    return {name: one for name, one in held.items() if is_own(type(one).__module__)}
 
 
 def _counted(value: Any) -> _Held:

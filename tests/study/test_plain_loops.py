@@ -363,13 +363,32 @@ def test_a_stopper_and_a_curriculum_that_all_trials_share_are_named(caplog, over
     def train(trial):
         setup = Setup(trial)
         for epoch in setup.epochs() if over == "range" else trial.epochs():
-            setup.trains(HALF)
+            setup.trains(loader)
+            loader.dataset.set_level()
             data.harder()
             trial.report(loss_of(epoch) + data.target(), epoch)
             if stopper(loss_of(epoch)):
                 break
 
+    class Harder(torch.utils.data.Dataset):
+        def __init__(self):
+            self.level = self.reads = 0
+
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, place):
+            self.reads += 1
+            return HALF[0][0][place], HALF[0][1][place] + self.level
+
+        def set_level(self):
+            self.level += 1
+
+    loader = DataLoader(Harder())
+
     (hint,) = searched(caplog, train)
+    assert "loader.dataset.level = 4 (0 where another trial started)" in hint
+    assert "reads" not in hint
     assert "data.level = 4 (0 where another trial started)" in hint
     assert "stopper.counter = 2 (0 where another trial started)" in hint
     assert "make one for each trial, within the loop" in hint
