@@ -34,7 +34,7 @@ from haltune._utils.randomness import OwnGenerators, capture, damaged, restore, 
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
-from haltune.study.port import warn_of_ranks
+from haltune.study.loops import warn_of_ranks
 
 from . import carried, fsdp, objects
 from .changes import (

@@ -20,7 +20,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,10 +30,10 @@ from haltune._utils.interruption import Interruption
 from haltune._utils.randomness import OwnGenerators, put, put_back
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks import follows, in_place_of_barriers, this, torch_ranks
+from haltune.ranks import follows, in_place_of_barriers, lone, torch_ranks
 from haltune.study import Trial
+from haltune.study.draws import RANDOM, put_beside, random_of
 from haltune.study.port import check_write, check_written
-from haltune.study.states import RANDOM, random_of
 
 from .behind import Behind, copied
 from .reporter import Reporter, ordinary_errors
@@ -96,7 +96,7 @@ class TrainingLoop:
         self._reporter = Reporter(trial, verbose=verbose, now=now)
         self._suffix, self._together = suffix, together
         self._save = save if save is None or not background else partial(_save_at_once, save)
-        self._copies = save if background and (this().alone or together) else None  # returns what writes the copy
+        self._copies = save if background and (trial.alone or together) else None  # returns what writes the copy
         self._behind = Behind(self._reporter)
         self._generators = OwnGenerators()
         self._epoch: int | None = None
@@ -134,7 +134,7 @@ class TrainingLoop:
         If the study counts tokens, yield the steps of this attempt, from 1.
         """
         if self._together:
-            _need_group()
+            _need_group(self.trial)
         model = self._trained_model()
         starts = self.trial.begins_loop(model)
         if self.trial.ended is None and self.trial.verdict is not None and self.trial.verdict.stops:
@@ -148,7 +148,7 @@ class TrainingLoop:
                 path = self._random(checkpoint)
             self.trial.doubts_orders(*self._generators.begins(path))
         self.trial.before_end(None)  # of an earlier loop
-        with Interruption(self._save is not None and this().alone) as interruption:
+        with Interruption(self._save is not None and self.trial.alone) as interruption:
             try:
                 yield from self._epochs(interruption)
             except GeneratorExit:
@@ -292,7 +292,7 @@ class TrainingLoop:
     @property
     def _keeps_reports(self) -> bool:
         """True if the model of a report is kept at once: the program may train on within the epoch."""
-        return this().alone and torch_ranks().alone
+        return lone()
 
     @property
     def _reported(self) -> bool:
@@ -319,8 +319,8 @@ class TrainingLoop:
         but ranks save together. So with several ranks this waits for the end of the trial, which an error does not
         reach.
         """
-        saved = self._save is not None and self._reported and this().alone
-        if this().alone:
+        saved = self._save is not None and self._reported and self.trial.alone
+        if self.trial.alone:
             self._commit()
         if saved:
             self._keep_last()
@@ -358,9 +358,8 @@ class TrainingLoop:
         """Save the state on rank 0 or on all ranks, and the random state of each rank. over: see Reporter.decline."""
         if self._together:
             self._reporter.attempt(self._save_together, over, keeps=not self._reporter.saves)
-        elif self._reporter.save(self._write, self._suffix, over, not self._is_evaluated) and follows():
-            with suppress(OSError):  # rank 0 may have removed the folder already
-                put(self._random(self.trial.checkpoint or ""), self._generators.capture())
+        elif self._reporter.save(self._write, self._suffix, over, not self._is_evaluated):
+            put_beside(self.trial.checkpoint or "", self._generators.capture)
 
     def _save_to_resume(self) -> None:
         """Save the state of an epoch in which a signal came."""
@@ -489,9 +488,9 @@ def other_ranks(
     )
 
 
-def _need_group() -> None:
+def _need_group(trial: Trial) -> None:
     """Raise NotSupported if ranks cannot save together, because they cannot wait for each other."""
-    if not this().alone and torch_ranks().alone:
+    if not trial.alone and torch_ranks().alone:
         raise NotSupported(
             "With together=True the ranks wait for each other, but torch.distributed is not initialised. Call "
             "torch.distributed.init_process_group() before the loop."

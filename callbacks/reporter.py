@@ -38,6 +38,7 @@ from haltune.log.metric_names import direction
 from haltune.log.problem import Measures, length_advice, length_argument, position_argument
 from haltune.study import Fold, Trial
 from haltune.study.attempt import Attempt, Report
+from haltune.study.loops import LoopPort
 from haltune.study.port import Port
 from haltune.study.session import spawning
 
@@ -86,7 +87,7 @@ def _beat(owner: Callable[[], Reporter | None], interval: float, enough: threadi
         del reporter  # otherwise this thread would keep it alive
 
 
-class Detached(Port):
+class Detached(LoopPort):
     """Port of a pickled callback: its facts can be read, but it cannot report."""
 
     def __init__(self, trial: Port) -> None:
@@ -122,6 +123,9 @@ class Detached(Port):
         """Do nothing, as `finish`."""
 
     breaks = fail
+
+    def fits(self, under_way: Any) -> None:
+        """Do nothing, as `finish`."""
 
 
 class Reporter:
@@ -523,7 +527,7 @@ class Reporter:
     def fail(self, error: BaseException) -> None:
         """End the trial by an exception: interrupted for Ctrl-C and SIGTERM (also waiting ones), otherwise failed.
 
-        Within `with trial:` the program may handle the exception and fit again; see `Port.breaks`.
+        Within `with trial:` the program may handle the exception and fit again; see `LoopPort.breaks`.
         """
         if interrupts(error) or self.waits:
             # a trial that was to end is not offered again; one that was to pause is

@@ -33,7 +33,7 @@ from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, torch_ranks
 from haltune.study import Trial
-from haltune.study.port import warn_of_ranks
+from haltune.study.loops import warn_of_ranks
 
 from .behind import copied
 from .changes import fingerprint

@@ -31,7 +31,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.ranks import torch_ranks
 from haltune.space import Space
 from haltune.study import Study, Trial
-from haltune.study.port import warn_of_ranks
+from haltune.study.loops import warn_of_ranks
 
 from . import fsdp, objects, trainer_state
 from .base import Reporting

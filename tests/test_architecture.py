@@ -206,7 +206,7 @@ OF_FRAMEWORKS = {  # Accelerate, Lightning, TensorFlow, torch, TRL, Optuna
 
 
 def test_no_package_uses_an_underscore_name_of_another() -> None:
-    """What a package needs of a trial is in haltune.study.port, of a study in the public names of Study and Session."""
+    """What a package needs of a trial is in haltune.study.port and loops; of a study, in names of Study and Session."""
     defined: dict[str, set[str]] = {}
     for name, tree in trees().items():
         defined.setdefault(room(name), set()).update(own_names(tree))

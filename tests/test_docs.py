@@ -214,7 +214,7 @@ with trial:
 def test_a_trial_shows_nothing_but_what_its_reference_names():
     """What users call is on the page of the study, what only loops and launchers need on the page of the port."""
     members = set()
-    for page, kind in (("study", "Trial"), ("port", "study.port.Port")):
+    for page, kind in (("study", "Trial"), ("port", "study.port.Port"), ("port", "study.loops.LoopPort")):
         reference = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
         (listed,) = re.findall(rf"::: haltune\.{kind}\n.*\n +members: \[(.*)\]", reference)
         members.update(listed.split(", "))

@@ -52,7 +52,7 @@ from haltune._utils.interruption import Interruption
 from haltune._utils.learners import first_numbers
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
-from haltune.study.port import weak
+from haltune.study.fits import weak
 
 from .. import carried
 from ..base import Reporting, inherited, of_instance

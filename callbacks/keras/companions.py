@@ -28,7 +28,8 @@ from haltune._utils import randomness
 from haltune._utils.around import is_own, names_in
 from haltune.errors import NotSupported
 from haltune.study import Study
-from haltune.study.port import Port, weak
+from haltune.study.fits import weak
+from haltune.study.port import Port
 
 from .. import objects
 from ..changes import clocks, is_time, set_buffers, unsaved_buffers

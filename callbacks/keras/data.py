@@ -16,7 +16,7 @@ from haltune._utils import randomness
 from haltune._utils.around import is_own
 from haltune._utils.interruption import caller, variables
 from haltune.errors import NotSupported
-from haltune.study.port import weak
+from haltune.study.fits import weak
 
 from .. import objects
 from . import shuffles

@@ -11,7 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from haltune.errors import NotSupported
-from haltune.study.port import weak
+from haltune.study.fits import weak
 
 _BATCHES: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # model -> batches that fits have trained
 # model -> its optimizer, the steps of those that it was compiled with before, and the last steps of this one

@@ -27,7 +27,7 @@ from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, leave_group_at_exit, torch_ranks
 from haltune.study import Trial
-from haltune.study.port import warn_of_ranks
+from haltune.study.loops import warn_of_ranks
 
 from .. import carried, objects
 from ..base import Reporting, framework_bases, of_instance, over
@@ -288,8 +288,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._reporter.defer(Interruption(trainer.world_size == 1 and not shards.sharded(trainer)))
             self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
             ranks = _ranks(trainer)
-            self.trial.attaches()  # a subclass may replace `setup`, in which all have been
-            self.trial.need_attached(trainer.world_size - 1)
+            self.trial.attaches(trainer.world_size - 1)  # again: a subclass may replace `setup`
             checks.same_trial(ranks, self.trial)
             # a metric may be logged on rank 0 alone, and all ranks must report at the same points
             stops, self._validates = ranks.once(lambda: (self._begin(trainer), self._validates))

@@ -17,10 +17,10 @@ Reasons for lines in a folder, instead of the store or a broadcast of the framew
 
 from .group import Group, in_place_of_barriers, leave_group_at_exit, torch_ranks, without_barriers
 from .lines import error_from_json
-from .parts import Decision, Part, alone, follows, joined
+from .parts import Decision, Part, alone, follows, joined, lone
 from .place import restart_advice, this
 
 __all__ = [
     "Decision", "Group", "Part", "alone", "error_from_json", "follows", "in_place_of_barriers", "joined",
-    "leave_group_at_exit", "restart_advice", "this", "torch_ranks", "without_barriers",
+    "leave_group_at_exit", "lone", "restart_advice", "this", "torch_ranks", "without_barriers",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
+from .group import torch_ranks
 from .lines import Line, Outcome, Reader, SentLog, Writer, error_from_json, error_to_json
 from .place import ThisProcess, this
 
@@ -142,6 +143,11 @@ class Follower(Part):
 def follows() -> bool:
     """True on the ranks above 0."""
     return not _alone.get() and this().place.rank > 0
+
+
+def lone() -> bool:
+    """True if no other rank trains with this process, neither one that haltune knows nor one that a fit connects."""
+    return this().alone and torch_ranks().alone
 
 
 def joined(name: str, where: object) -> Part:

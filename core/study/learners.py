@@ -12,7 +12,7 @@ from weakref import WeakSet, ref
 from haltune._utils.boosters import forgets
 from haltune._utils.learners import allow, mark, of_keras, refuse, visible
 
-from .port import Port
+from .fits import Fits
 
 
 class OwnLearners:
@@ -23,16 +23,16 @@ class OwnLearners:
         self._found: dict[int, tuple[Any, str]] = {}
         self._refused: WeakSet[Any] = WeakSet()
 
-    def looks(self, trial: Port) -> None:
+    def looks(self, trial: Fits) -> None:
         """State that the trial, its fold or its loop starts, and refuse to train what another one has trained."""
         for one in visible():
             now = mark(one)
             self._found[id(one)] = ref(one), now
             if not isinstance(one, Hashable):
                 continue
-            if one not in trial._session.seen.learners:
-                trial._session.seen.untrained.setdefault(one, now)
-            of, fold, attempt, trained = trial._session.seen.learners.get(one, (trial.id, trial._index, 0, ""))
+            if one not in trial._seen.learners:
+                trial._seen.untrained.setdefault(one, now)
+            of, fold, attempt, trained = trial._seen.learners.get(one, (*trial._key, 0, ""))
             allow(one)
             if not now or now != trained:
                 continue
@@ -42,15 +42,15 @@ class OwnLearners:
                 refuse(one, now, _words(trial, of, fold, one))
                 self._refused.add(one)
 
-    def looked(self, trial: Port) -> None:
+    def looked(self, trial: Fits) -> None:
         """State that the trial, its fold or its loop ends: what it has trained is its own."""
-        seen, untrained = trial._session.seen.learners, trial._session.seen.untrained
+        seen, untrained = trial._seen.learners, trial._seen.untrained
         for one in visible():
             now, frozen = mark(one), not getattr(one, "trainable", True)  # a layer of Keras
             if isinstance(one, Hashable) and not frozen:
                 known = "", self._before(one), untrained.get(one), seen.get(one, ("",))[-1]  # also if it was set back
                 if now not in known:
-                    seen[one] = trial.id, trial._index, trial.attempt, now
+                    seen[one] = *trial._key, trial.attempt, now
         for one in self._refused:  # perhaps no variable has it any more
             allow(one)
         self._refused.clear()
@@ -69,7 +69,7 @@ class OwnLearners:
         return mark if reference is not None and reference() is learner else None
 
 
-def _words(trial: Port, of: int, fold: int, one: Any) -> str:
+def _words(trial: Fits, of: int, fold: int, one: Any) -> str:
     """Return the error for a learner that another training has trained, of a trial and its fold."""
     own, who, unit = f"Trial {trial.id}", "an earlier attempt of it", "attempt"
     if of != trial.id:

@@ -11,7 +11,7 @@ from haltune._utils.schedules import SchedulePlace, continues, rates_of, schedul
 from haltune._utils.updates import shapes_of
 from haltune.ranks import follows
 
-from .port import Port
+from .fits import Fits
 
 
 @dataclass
@@ -34,7 +34,7 @@ class OwnSchedules:
         self._behind: WeakKeyDictionary[Any, tuple[float, int, SchedulePlace]] = WeakKeyDictionary()
         self._by_hand: WeakSet[Any] = WeakSet()  # schedules of whose optimizers the program sets the rates, too
 
-    def begins(self, trial: Port, optimizer: Any) -> None:
+    def begins(self, trial: Fits, optimizer: Any) -> None:
         """Warn once if a trial has resumed, and a learning-rate schedule does not continue from its place at the pause.
 
         A program that gives schedule.step() the number of the epoch moves it there with its first step.
@@ -67,12 +67,12 @@ class OwnSchedules:
                         )
         self._by_hand.update(one for one in found if not SchedulePlace.of(one).sets)
 
-    def _need_rates(self, trial: Port, optimizer: Any) -> None:
+    def _need_rates(self, trial: Fits, optimizer: Any) -> None:
         """Warn once if a trial has resumed with rates that it had at its start, although its epochs hand them on.
 
         A program that sets the rate of each epoch before its first step does not.
         """
-        now, seen = rates_of(optimizer), trial._session.seen.rates
+        now, seen = rates_of(optimizer), trial._seen.rates
         if (rates := self._rates.get(optimizer)) is None:
             rates = self._rates[optimizer] = _Rates(now, now)
             start, position, paused = seen.of.get(trial._key, {}).get(shapes_of(optimizer), (now, 0.0, now))
@@ -91,10 +91,10 @@ class OwnSchedules:
                 once=True,
             )
 
-    def looks(self, trial: Port) -> None:
+    def looks(self, trial: Fits) -> None:
         """Note the rates of a trial, whose program may have set them, and those with which it pauses."""
         noted = dict[int, tuple[list[float], float, list[float]]]()
-        before = trial._session.seen.rates.of.get(trial._key, {})
+        before = trial._seen.rates.of.get(trial._key, {})
         for optimizer, rates in [*self._rates.items()]:
             rates.last = rates_of(optimizer)
             if trial._stops and not self._of(optimizer, asked=True):
@@ -103,9 +103,9 @@ class OwnSchedules:
                 last = start if shapes in noted else rates.last  # not of two alike: which one is not known
                 noted[shapes] = start, float(trial.epoch), last
         if noted:
-            trial._session.seen.rates.of[trial._key] = before | noted
+            trial._seen.rates.of[trial._key] = before | noted
 
-    def notes(self, trial: Port) -> None:
+    def notes(self, trial: Fits) -> None:
         """Note where the schedules of a trial are that pauses; the last call before its end counts."""
         self.looks(trial)
         if not trial._stops or trial._model is not None or trial._states.trained or follows():
@@ -115,7 +115,7 @@ class OwnSchedules:
             of = [SchedulePlace.of(one, one in self._by_hand) for one in self._of(optimizer, asked=True)]
             noted += [(shapes_of(optimizer), of)] if of else []
         if noted:
-            trial._session.seen.schedules[trial._key] = float(trial.epoch), noted
+            trial._seen.schedules[trial._key] = float(trial.epoch), noted
 
     def _of(self, optimizer: Any, asked: bool) -> list[Any]:
         """Return the learning-rate schedules that an optimizer had when this was asked first.
@@ -133,10 +133,10 @@ def _shown(rates: list[float]) -> str:
     return ", ".join(f"{rate:.6g}" for rate in rates)
 
 
-def _moved(trial: Port, optimizer: Any, found: list[Any]) -> list[tuple[Any, SchedulePlace]]:
+def _moved(trial: Fits, optimizer: Any, found: list[Any]) -> list[tuple[Any, SchedulePlace]]:
     """Return the schedules of an optimizer that do not continue from their places at the pause, with these."""
     nowhere = 0.0, list[tuple[Any, list[SchedulePlace]]]()
-    position, noted = trial._session.seen.schedules.get(trial._key, nowhere)
+    position, noted = trial._seen.schedules.get(trial._key, nowhere)
     places = [of for shapes, of in noted if shapes == shapes_of(optimizer)]
     if position != trial.epoch or len(places) != 1:
         return []
@@ -154,7 +154,7 @@ def _moved(trial: Port, optimizer: Any, found: list[Any]) -> list[tuple[Any, Sch
     return moved
 
 
-def _warn(trial: Port, fact: str, advice: str) -> None:
+def _warn(trial: Fits, fact: str, advice: str) -> None:
     trial.warn(
         f"Trial {trial.id} has resumed {fact}, so it does not train as it would have without the pause. {advice}.",
         "schedule state",

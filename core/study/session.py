@@ -319,13 +319,10 @@ class Session:
         if _inside.get(place := self._place(loop)) is attempt:
             del _inside[place]
 
-    def attaches(self, attempt: Attempt) -> None:
-        """See Port.attaches."""
-        self._rank.arrives(_attached(attempt))
-
-    def attached(self, attempt: Attempt, others: int) -> bool:
-        """Return on rank 0 whether so many others have called `attaches`, or are not known; True on the others."""
-        return self._rank.meets(_attached(attempt), others, _SHOWN, known=True)
+    def attaches(self, attempt: Attempt, others: int) -> bool:
+        """Return on rank 0 whether so many others have called this, too, or are not known; True on the others."""
+        self._rank.arrives(place := f"trial {attempt.id} has its callback")
+        return self._rank.meets(place, others, _SHOWN, known=True)
 
     def other_open(self, attempt: Attempt) -> int | None:
         """Return the trial that this thread trains now, if it is another one or another attempt."""
@@ -621,10 +618,6 @@ class Session:
                 "it is defined in a function. Define it at the top of a module."
             )
         return partial(Session, holds=(self.holder, handed_out)), (settings,)
-
-
-def _attached(attempt: Attempt) -> str:
-    return f"trial {attempt.id} has its callback"
 
 
 def spawning() -> bool:

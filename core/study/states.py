@@ -13,32 +13,24 @@ within an epoch that `epochs` counts, or if it had saved before its first report
 
 from __future__ import annotations
 
-import itertools
-import os
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from haltune._utils.disk import discard, force
-from haltune._utils.randomness import OwnGenerators, capture, imports, put, put_back, restore, with_torch
+from haltune._utils.disk import discard
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
 from haltune.errors import LeaseLost, StoreError
 from haltune.log.decisions import Verdict
 from haltune.log.events import Status
-from haltune.ranks import follows, this
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt
+from .draws import Draws
 from .session import Session, saved_epoch
-
-RANDOM = ".random"  # suffix of the random state, next to a checkpoint
-_START, _START_OF_FOLD = ".start", ".start-of-fold"  # of the one with which the trial, or its fold, started
 
 
 @dataclass
@@ -58,11 +50,7 @@ class State:
 
 
 class States:
-    """The states of a trial.
-
-    Args:
-        session: The session of the process that holds the trial.
-    """
+    """The states of a trial. draws: the random states that they have next to them."""
 
     training: Training | None = None  # what torch's optimizers train in the block of the trial
     waiting: State | None = None  # an early state, saved since the last report
@@ -75,20 +63,11 @@ class States:
     _made_at_report: int | None = None  # its steps until the first report of this epoch, if there was one
     _saved_in_epoch = False  # a state that is of a report was saved in this epoch
     unlike: float | None = None  # see State.unlike, of the last state
-    # the attempt in which a plain loop has started, so that its states have the process's random state; 0: none has
-    _looped = 0
-    _drawn: tuple[Path, dict[str, Any]] | None = None  # of a state of this epoch: file and random state
-    _place: dict[str, Any] | None = None  # on a rank above 0: the random state at the end of its last epoch
-    _had: str | None = None  # the last checkpoint next to which such a rank has its random state
-    _started_in: int | None = None  # the process in which the trial has started
-    _restores = False  # the random state of a checkpoint was restored
-    _put_back: Callable[[], object] | None = None  # a framework's own generators, as they were before
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._generators = OwnGenerators()  # of a plain loop
-        self._starts: dict[str, Any] = {}  # suffix -> random state with which the trial, or its present fold, started
-        self._before: dict[str, Any] = {}  # random state of the process, before another one is restored
+    def __init__(self, session: Session, draws: Draws) -> None:
+        self._session, self._draws = session, draws
+        # temporary path -> a state that a loop writes itself, until it commits it, and the `keep` of its start
+        self.begun: dict[Path, tuple[bool | float, State]] = {}
 
     @property
     def trained(self) -> bool:
@@ -154,10 +133,10 @@ class States:
         before = [v for e, v in zip(curve.epochs, curve.values, strict=True) if e == earlier < curve.epochs[-1]]
         return log.problem.goal.of == "last" and before == [curve.values[-1]]
 
-    def path(self, attempt: Attempt, suffix: str, keep: bool | float) -> Path:
+    def path(self, attempt: Attempt, state: State, suffix: str) -> str:
         """Return a temporary path to write a state to, on rank 0. Raises OSError."""
-        a, epoch = attempt, saved_epoch(attempt, keep)
-        return self._session.checkpoints.begin(a.id, a.attempt, epoch, suffix, bool(keep), a.unit)
+        a, epoch = attempt, saved_epoch(attempt, state.keep)
+        return str(self._session.checkpoints.begin(a.id, a.attempt, epoch, suffix, bool(state.keep), a.unit))
 
     def commit(self, attempt: Attempt, state: State, temporary: Path, seconds: float) -> str:
         """Give a written state its name, on rank 0, and return its path; record it unless it is early.
@@ -166,69 +145,54 @@ class States:
         """
         checkpoints = self._session.checkpoints
         with checkpoints.undecided(temporary):
-            with self.ours(attempt, temporary):
+            with self.writing(attempt, temporary):
                 if state.keep is False:
-                    self._put_random(attempt, temporary)
+                    self._draws.write(temporary, attempt.epoch != self._session.log.problem.max_epochs)
                 state.path, state.seconds = str(checkpoints.publish(temporary)), seconds
             if state.early:
                 if self.waiting is not None and checkpoints.is_written(self.waiting.path):
                     discard(Path(self.waiting.path))
-            elif not self._record(attempt, state):
-                return self._not_saved(attempt)
+            elif not self.record(attempt, state):
+                lost, handled = _lost(attempt), sys.exc_info()[1]
+                if handled is None or not interrupts(handled):
+                    raise lost
+                # Ctrl-C, which the program handles, must come through
+                last = self._session.log.history.trial(attempt.id).checkpoint_epoch
+                resumes = f"after {self._session.log.problem.at(last)}, its last checkpoint" if last else "from scratch"
+                self._session.warn(f"{lost} It resumes {resumes}.")
+                return attempt.checkpoint or ""
         return state.path
-
-    def _put_random(self, attempt: Attempt, temporary: Path) -> None:
-        """Write the random states of a training next to a state to resume from. Raises OSError, and deletes it."""
-        try:
-            if self._looped:
-                put(random_of(temporary), self._generators.capture())
-            if attempt.epoch != self._session.log.problem.max_epochs:  # it may resume
-                for suffix, start in self._starts.items():
-                    put(Path(f"{temporary}{suffix}"), with_torch(start))
-        except OSError:
-            discard(temporary)  # a full disk has no room for a part
-            raise
-
-    def _not_saved(self, attempt: Attempt) -> str:
-        """Raise LeaseLost; in a handler of Ctrl-C, which must come through, warn and return the last checkpoint."""
-        lost, handled = _lost(attempt), sys.exc_info()[1]
-        if handled is None or not interrupts(handled):
-            raise lost
-        last = self._session.log.history.trial(attempt.id).checkpoint_epoch
-        resumes = f"after {self._session.log.problem.at(last)}, its last checkpoint" if last else "from scratch"
-        self._session.warn(f"{lost} It resumes {resumes}.")
-        return attempt.checkpoint or ""
 
     def saved(self, state: State, path: str | None) -> None:
         """Note a state that was saved. path: of a file of haltune's."""
         if state.keep is not False:
             return  # it is another file than the one to resume from
-        self._drawn = None
-        if self._looped and path is not None:
-            self._drawn = random_of(path), self._generators.capture()
-            if follows():
-                with suppress(OSError):  # rank 0 may have removed the folder already
-                    put(*self._drawn)
+        self._draws.saved(path)
         self.waiting = state if state.early else None
         self._saved_in_epoch = not state.early
         self.unlike = state.unlike
         if self.training is not None:
             self.training.saves(self._made_before)
 
-    def _record(self, attempt: Attempt, state: State) -> bool:
+    def record(self, attempt: Attempt, state: State, own: bool = False) -> bool:
         """Append a complete state, on rank 0, and delete older ones. If it is of the best epoch, it is kept, too.
 
         If the trial is no longer held, return False and delete it, unless it is a file of the program's own.
+
+        own: the program states a file of its own, on all ranks, so nothing is deleted.
         """
-        session, path = self._session, state.path
-        best = state.keep is False and not state.resumes_only and (self.keeps(attempt, True) or self._kept(attempt))
+        session, path, t = self._session, state.path, self._session.log.history.trial(attempt.id)
+        # the state to resume from is kept as that of the best epoch, and this one replaces it
+        replaces = t.kept is not None and t.kept == t.checkpoint and t.checkpoint_epoch == attempt.epoch and not own
+        best = state.keep is False and not state.resumes_only and (self.keeps(attempt, True) or replaces)
         # an error may come after the append, so the file stays; the next save deletes files that the log lacks
         facts = {"resumes_only": state.resumes_only, "weights": state.weights}
         if not session.checkpointed(attempt, path, state.seconds, state.keep, **facts):
-            if session.checkpoints.is_written(state.path):
-                discard(Path(state.path))
+            if not own and session.checkpoints.is_written(path):
+                discard(Path(path))
             return False
-        session.checkpoints.supersede(Path(state.path), session.log.history.kept(attempt.id))
+        if not own:
+            session.checkpoints.supersede(Path(path), session.log.history.kept(attempt.id))
         if best:
             session.checkpointed(attempt, path, 0.0, True)
         elif state.of is not None and state.keep is False and self.keeps(attempt, state.of):
@@ -253,110 +217,23 @@ class States:
 
         return session.once(attempt, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question)
 
-    def _kept(self, attempt: Attempt) -> bool:
-        """Return whether the state to resume from is kept as that of the best epoch, and this one replaces it."""
-        t = self._session.log.history.trial(attempt.id)
-        return t.kept is not None and t.kept == t.checkpoint and t.checkpoint_epoch == attempt.epoch
-
     @contextmanager
-    def ours(self, attempt: Attempt, temporary: Path) -> Iterator[None]:
-        """Raise LeaseLost if the block fails because another worker took the trial and deleted the temporary files."""
+    def writing(self, attempt: Attempt, temporary: Path) -> Iterator[None]:
+        """Delete a state if the block fails, which writes it: a full disk has no room for a part.
+
+        Raises LeaseLost if it fails because another worker took the trial and deleted the temporary files.
+        """
         try:
             yield
-        except Exception as error:
-            if not os.path.lexists(temporary):
+        except BaseException as error:
+            discard(temporary)
+            if isinstance(error, Exception):
                 with suppress(StoreError):
                     self._session.sync()
                 record = self._session.log.history.trial(attempt.id)
                 if (record.attempt, record.status) != (attempt.attempt, Status.RUNNING):
                     raise _lost(attempt) from error
             raise
-
-    # the random state of the process, which a state of a plain loop has next to it
-
-    def starts(self, checkpoint: str | None, fold: bool = False) -> None:
-        """State that a trial starts in this process, or its next fold, and restore the random state of its first start.
-
-        Before it trains, a program may split its data at random, or make features of a random net. Otherwise a resumed
-        trial would train on rows that it held out before.
-
-        checkpoint: from which it resumes; None: it does not.
-        """
-        suffix = _START_OF_FOLD if fold else _START
-        if not fold:
-            if self._started_in == os.getpid():  # a loop over the study has stated it before the block
-                return
-            self._started_in = os.getpid()
-            self._before = {} if checkpoint is None else capture()
-        if checkpoint is not None and _draws_alone() and (start := Path(f"{checkpoint}{suffix}")).is_file():
-            self._draws_from(start)
-        self._starts[suffix] = capture()
-
-    def restores(self, put_back: Callable[[], object] | None = None) -> None:
-        """State that a loop is about to restore a random state. put_back: see `Port.restores_randomness`."""
-        self._before, self._restores = capture() | self._before, True  # torch may be imported within the block
-        self._put_back = self._put_back or put_back
-
-    def _draws_from(self, path: Path) -> None:
-        """Restore the random state in a file, if there is one."""
-        imports(path)  # before the present state is noted
-        self.restores()
-        put_back(path)
-
-    def draws_as_before(self) -> None:
-        """State that a trial has ended. The next must not draw as the one that started where this one had paused."""
-        if self._restores and _draws_alone():
-            self._generators.ends()
-            if self._put_back is not None:
-                self._put_back()
-            restore(self._before)
-        self._before, self._restores, self._put_back = {}, False, None
-
-    def draws_on(self, attempt: int, checkpoint: str | None) -> tuple[list[str], list[str]]:
-        """State that a plain loop starts. The first one of an attempt restores the random state of its checkpoint.
-
-        Return the names of lists that the program had shuffled, and of iterators from which it reads on.
-        """
-        path = random_of(checkpoint) if checkpoint is not None and self._looped != attempt else None
-        self._looped, self._had = attempt, checkpoint
-        self._drawn = None  # a state from before the loop has its own random state
-        if path is not None:
-            self._draws_from(path)
-        return self._generators.begins(path)
-
-    def ends_epoch(self) -> None:
-        """State that a plain loop is at the end of an epoch: the state that it saved resumes with this random state."""
-        self._renew_drawn()
-        self._drawn = None
-
-    def places(self) -> None:
-        """Note the random state of a rank above 0 at the end of an epoch, in which rank 0 may have saved alone."""
-        if follows() and self._session.log.problem.unit == "epoch":
-            self._place = self._generators.capture()
-
-    def saved_by_rank_0(self, checkpoint: str | None) -> None:
-        """Write this rank's random state of the end of the epoch next to a state that rank 0 alone has saved."""
-        if (
-            self._place is None
-            or checkpoint in (None, self._had)
-            or not self._session.checkpoints.is_written(checkpoint)
-        ):
-            return
-        self._had = checkpoint
-        if not (path := random_of(checkpoint)).exists():
-            with suppress(OSError):  # rank 0 may have removed the folder already
-                put(path, self._place)
-
-    def _renew_drawn(self) -> None:
-        if self._drawn is not None:
-            path, then = self._drawn
-            now, draft = self._generators.capture(), path.with_name(f"{path.name}~")
-            self._drawn = path, now
-            if now != then and path.exists():
-                with suppress(OSError):
-                    put(draft, now)
-                    force(draft)
-                    draft.replace(path)
 
     # one that waits
 
@@ -387,6 +264,11 @@ class States:
                 "saves first",
             )
 
+    def begins_loop(self) -> None:
+        """State that a loop starts, or the training again."""
+        if self.training is not None:
+            self.training.starts()
+
     def begins_epoch(self) -> None:
         """State that a loop starts an epoch."""
         self._made_at_begin, self._made_at_report, self._saved_in_epoch = self._made, None, False
@@ -405,10 +287,10 @@ class States:
 
         within: an epoch of a loop.
         """
-        reported = self._trains_first is not None
-        if self.trained and not (reported or within):
+        reported, steps = self._trains_first is not None, self._made
+        if steps > self._made_before and not (reported or within):
             return False  # steps before the first report may have trained something else
-        made = (reported and self.trained) or (within and self._made > self._made_at_begin)
+        made = (reported and steps > self._made_before) or (within and steps > self._made_at_begin)
         steady, self._steady = self._steady, made and self._steady is not False
         return steady is True and not made
 
@@ -419,11 +301,9 @@ class States:
         self._made_before = made = self._made
         self.left_out = None
         self._made_at_report = made if self._made_at_report is None else self._made_at_report
-        if self.waiting is None:  # the state saved last is of an earlier report, within this epoch
-            self._drawn = None
-            return
-        self._saved_in_epoch = True
-        self._renew_drawn()  # an evaluation may have drawn; the program may be killed before the end of the epoch
+        # an evaluation may have drawn, and the program may be killed before the end of the epoch
+        self._draws.renews(of=self.waiting is not None)  # otherwise it is of an earlier report, within this epoch
+        self._saved_in_epoch |= self.waiting is not None
         self._log_waiting(attempt)
 
     def ends(self, attempt: Attempt) -> None:
@@ -438,26 +318,11 @@ class States:
     def _log_waiting(self, attempt: Attempt) -> None:
         state, self.waiting = self.waiting, None
         if state is not None and attempt.ended is None:
-            self._session.once(attempt, "is recorded", partial(self._record, attempt, state))
+            self._session.once(attempt, "is recorded", partial(self.record, attempt, state))
 
     def restarts(self) -> None:
         """State that the training starts again, so that no report came before."""
         self._made_before, self._trains_first, self._steady = self._made, None, None
-
-
-def _draws_alone() -> bool:
-    """Return whether no trials of other threads draw from the generators of this process, too, as far as is known."""
-    return threading.current_thread() is threading.main_thread()
-
-
-def random_of(checkpoint: str | Path) -> Path:
-    """Return the file of this rank's random state next to a state."""
-    return Path(this().own(f"{checkpoint}{RANDOM}"))
-
-
-def ranks_of(checkpoint: str) -> int:
-    """Return the number of ranks that have a random state next to a state of a plain loop."""
-    return next(n for n in itertools.count() if not Path(f"{checkpoint}{RANDOM}{n or ''}").is_file())
 
 
 def _lost(attempt: Attempt) -> LeaseLost:

@@ -18,7 +18,6 @@ from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem
 from haltune.policies.from_spec import suited
-from haltune.ranks import this
 from haltune.space import Space
 from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpointing, Checkpoints
@@ -201,10 +200,10 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 continue
             pause = _PAUSES[0]
             self.session.enter(answer, loop=True)
-            if this().alone:  # ranks would leave at different epochs
+            if answer.alone:  # ranks would leave at different epochs
                 answer._signals.note()
             try:
-                answer._states.starts(answer.resumes_from)
+                answer._draws.starts(answer.resumes_from)
                 yield answer
             except InvalidInput as error:  # its random state is damaged
                 answer.fail(error)

@@ -8,11 +8,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -42,14 +40,16 @@ from haltune.log.problem import ENDLESS, length_argument, position_argument, rou
 from haltune.ranks import follows, this
 
 from .attempt import Attempt, Failure, Report, epoch_number
-from .port import Port, trains_over_folds
-from .weights import OwnWeights
+from .draws import put_beside, random_of
+from .loops import LoopPort
+from .port import trains_over_folds
 
 T = TypeVar("T")
 _BETWEEN = ".fold"  # suffix of a checkpoint between two folds, which has no model but the process's random state
+_RANK = ".rank"  # and of the random state of each rank above 0, next to it
 
 
-class Trial(Port, KnowsAttributes):
+class Trial(LoopPort, KnowsAttributes):
     """One attempt at one configuration, held by this worker under a lease.
 
     Use it as a context manager: an exception inside is recorded. Ctrl-C gives the trial back and ends the search, also
@@ -81,11 +81,6 @@ class Trial(Port, KnowsAttributes):
     _fold: Fold | None = None  # the one that trains now
     _placed: Any = None  # the random state at the first report of an attempt; True after the second one
     _folds_over = False  # all folds that this process is to train have ended
-
-    @cached_property
-    def _weights(self) -> OwnWeights:
-        """What is known of the weights that it trains."""
-        return OwnWeights(self)
 
     if not TYPE_CHECKING:
 
@@ -239,22 +234,10 @@ class Trial(Port, KnowsAttributes):
         if self._placed is None:
             self._placed = capture()
         else:
-            self._session.seen.draws |= self._placed != capture()
+            self._seen.draws |= self._placed != capture()
             self._placed = True
-        if self._session.seen.draws:
+        if self._seen.draws:
             self._weights.hint_of_draws()
-
-    def forgets(self) -> str | None:
-        by_torch = self._states.training is not None and self._states.training.made
-        return None if by_torch else self._weights.learners.forgets()  # a booster then only prepares the data
-
-    def begins_loop(self, model: Any = None) -> bool:
-        self._weights.learners.looks(self._weights.trains)
-        return super().begins_loop(model)
-
-    def looks_at_weights(self) -> None:
-        if self._model is None:  # otherwise the loop states what it trains
-            self._weights.reported()
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
@@ -327,7 +310,7 @@ class Trial(Port, KnowsAttributes):
         if self._over_folds:
             raise trains_over_folds(self.id)
         begins = self.begins_loop()
-        self.doubts_orders(*self._states.draws_on(self.attempt, self.resumes_from if begins else None))
+        self.doubts_orders(*self._draws.begins_loop(self.attempt, self.resumes_from if begins else None))
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
         try:
@@ -341,12 +324,10 @@ class Trial(Port, KnowsAttributes):
                 try:
                     yield epoch
                 except GeneratorExit:
-                    self._states.ends_epoch()
-                    self._states.places()
+                    self._draws.ends_epoch()
                     self.leaves_loop()
                     raise
-                self._states.ends_epoch()
-                self._states.places()
+                self._draws.ends_epoch()
                 self.begins_epoch(None, own=True)
         finally:
             self._signals.counts = False
@@ -399,7 +380,7 @@ class Trial(Port, KnowsAttributes):
             return last
         if place is not None:
             self.restores_randomness()
-            put_back(_of_this_rank(place))
+            put_back(random_of(place, _RANK) if follows() else Path(place))
         return last._following()
 
     def _each_fold(self, fold: Fold | None) -> Iterator[Fold]:
@@ -407,7 +388,7 @@ class Trial(Port, KnowsAttributes):
             while fold is not None and self.ended is None and not self._stops:
                 self._fold = self._weights.trains = fold
                 self._over_folds = True
-                self._states.starts(fold.resumes_from, fold=True)
+                self._draws.starts(fold.resumes_from, fold=True)
                 yield fold
                 self._weights.sign()
                 self._weights.ends_fold()
@@ -463,15 +444,15 @@ class Trial(Port, KnowsAttributes):
     def __enter__(self) -> Self:
         if not self._held_here:
             self.adopt()
-        self._states.starts(self.resumes_from)  # raises an error if its random state is damaged
-        if this().alone:  # ranks would leave at different epochs
+        self._draws.starts(self.resumes_from)  # raises an error if its random state is damaged
+        if self.alone:  # ranks would leave at different epochs
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
         self._weights.learners.looks(self._weights.trains)
         self._states.training = Training(self._weights.begins)
         self._weights.extras.enters(sys._getframe(1))
-        self._session.seen.numbers.enters(sys._getframe(1))
+        self._seen.numbers.enters(sys._getframe(1))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
@@ -487,7 +468,7 @@ class Trial(Port, KnowsAttributes):
         try:
             forgiven = self._end(error)
         finally:
-            self._states.draws_as_before()
+            self._draws.ends()
             self._signals.counts = False
             if error is None or forgiven or isinstance(error, Exception):
                 self._signals.leave()
@@ -504,31 +485,8 @@ class Trial(Port, KnowsAttributes):
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         super().restart(position, advice)
-        self._starts_updates()
+        self._states.begins_loop()
         self._weights.restarts()
-
-    def _within_epoch(self, epoch: float | None, own: bool) -> None:
-        self._weights.begins_epoch(epoch, sys._getframe(1), own)
-
-    def _asks_for_state(self, frame: FrameType) -> None:
-        self._weights.loads(frame)
-
-    def _sign_weights(self) -> None:
-        self._weights.sign()
-        self._weights.notes()
-        self._weights.looks(sys._getframe(1))
-
-    @property
-    def _of_earlier(self) -> float | None:
-        return self._weights.of_earlier
-
-    @property
-    def _same_weights(self) -> bool:
-        return self._weights.same
-
-    @property
-    def _holds_another(self) -> bool | None:
-        return self._weights.replaced(sys._getframe(1))
 
     def _doubt_kept(self) -> None:
         """Hint once that the best trial has no state with its value, in a loop that saves other states by itself."""
@@ -579,7 +537,7 @@ class Trial(Port, KnowsAttributes):
                     self._doubt_kept()
                 self._session.log_ended()
                 return False
-            if isinstance(error, LeaseLost) and this().alone and self.history.trial(self.id).attempt > self.attempt:
+            if isinstance(error, LeaseLost) and self.alone and self.history.trial(self.id).attempt > self.attempt:
                 self.interrupt()  # this worker counted as lost, and the trial was offered again
                 self._session.warn(f"{error} This program continues with another trial.", "taken")
                 return True
@@ -640,12 +598,7 @@ class Trial(Port, KnowsAttributes):
         state = self._begins_save()
         state.path, state.seconds = path, seconds
         if not state.early:
-            keep = state.of or not state.resumes_only
-            best = keep and self._states.keeps(self, keep)
-            facts: dict[str, Any] = {"resumes_only": state.resumes_only, "weights": state.weights}
-            self._session.checkpointed(self, path, seconds, **facts)
-            if best:  # until this path holds another state
-                self._session.checkpointed(self, path, keep=keep, seconds=0.0)
+            self._states.record(self, state, own=True)
         self._saved(state, seconds)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -686,7 +639,8 @@ class Fold(Trial):
             t._session, Attempt(t.id, t.attempt, copy.deepcopy(vars(t)["config"]), None, t.resource, t.tags, None, 0)
         )
         self.index, self.count, self._index = index, count, index
-        self._block, self._begins, self._states, self._weights = t._block, t._begins, t._states, t._weights
+        self._block, self._begins, self._draws, self._states = t._block, t._begins, t._draws, t._states
+        self._weights = t._weights
         self.counts_best = best  # the best value so far counts, not the last
         assert self.horizon is not None
         self._length = float(self.horizon)
@@ -843,7 +797,8 @@ class Fold(Trial):
         trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
         trial.patient = self.patient
         self._restart_before(report.epoch)
-        before, idle = self.epoch, updates is None and judge and self._idles(report.epoch)
+        idle = updates is None and judge and self._idles(report.epoch) and self._weights.same
+        before = self.epoch
         verdict = trial.record(self._of_trial(report), judge)
         self._look()
         self._recorded(before, report.epoch, updates, idle)
@@ -950,9 +905,7 @@ class Fold(Trial):
         trial._mark = ""  # it has no model
         try:
             path = trial._save(put, _BETWEEN, False, False, about)
-            if follows():
-                with suppress(OSError):  # rank 0 may have removed the folder already
-                    put(_of_this_rank(path))
+            put_beside(path, capture, _RANK)
         except LeaseLost:
             raise
         except Exception as error:
@@ -999,17 +952,9 @@ class Fold(Trial):
 
     # what it leaves to the trial
 
-    def _save(
-        self,
-        write: Callable[[Path], object],
-        suffix: str,
-        keep: bool | float,
-        resumes_only: bool,
-        about: str,
-        continues: bool = False,
-    ) -> str:
+    def _save(self, *how: Any) -> str:
         self._need_report()
-        return self._by_trial(lambda: self._trial._save(write, suffix, keep, resumes_only, about, continues))
+        return self._by_trial(lambda: self._trial._save(*how))
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         self._need_report()
@@ -1112,11 +1057,6 @@ def _check_folds(trial: Trial, count: Any, of: Any) -> None:
 def _is_between(checkpoint: str | None) -> bool:
     """Return whether a trial continues from a checkpoint with a new fold."""
     return checkpoint is not None and checkpoint.endswith(_BETWEEN)
-
-
-def _of_this_rank(checkpoint: str) -> Path:
-    """Return the file of this rank's random state at a checkpoint between two folds."""
-    return Path(this().own(f"{checkpoint}.rank")) if follows() else Path(checkpoint)
 
 
 def _warn_of_other_folds(trial: Trial, count: int) -> None:

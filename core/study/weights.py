@@ -29,12 +29,12 @@ from haltune._utils.randomness import flags_in
 from haltune._utils.updates import Training, Updated
 from haltune.display import plural
 from haltune.errors import NotSupported
-from haltune.ranks import follows, this
+from haltune.ranks import follows
 
+from .draws import random_of
+from .fits import Fits
 from .learners import OwnLearners
-from .port import Port
 from .schedules import OwnSchedules
-from .states import random_of
 
 _MOST = 10_000  # reports whose weights are known again
 
@@ -65,7 +65,7 @@ class OwnWeights:
         trial: The trial. A loop over its folds sets `trains` to the fold that trains.
     """
 
-    def __init__(self, trial: Port) -> None:
+    def __init__(self, trial: Fits) -> None:
         self._trial = self.trains = trial
         self.learners, self.schedules = OwnLearners(), OwnSchedules()
         self._refusal: NotSupported | None = None  # of what an optimizer was about to train
@@ -94,7 +94,18 @@ class OwnWeights:
     @cached_property
     def extras(self) -> Extras:
         """What its loop has next to what it trains."""
-        return Extras(self._trial._session.seen.extras)
+        return Extras(self._trial._seen.extras)
+
+    @property
+    def _training(self) -> Training | None:
+        """What torch's optimizers train in the block of the trial."""
+        return self._trial._states.training
+
+    @property
+    def _resumed_from(self) -> str | None:
+        """The path from which a loop of the user's own resumes, until its first report; None: it does not."""
+        trial = self.trains
+        return trial.resumes_from if trial._resumes and trial._model is None else None
 
     # before the first step of an optimizer
 
@@ -105,7 +116,7 @@ class OwnWeights:
         """
         if marks:
             self._refusal = None
-        if this().alone:
+        if self._trial.alone:
             self._begins_epoch_by_step(sys._getframe(1))
         self.extras.steps()
         self._doubt_extras()
@@ -130,7 +141,7 @@ class OwnWeights:
             trial._own_weights = trial.id in signers
         if trial.id in signers:
             self._doubted = self._began_without(optimizer, marks)
-            signed = trial._session.seen.signed
+            signed = self._trial._seen.signed
             # a copy of what this attempt has saved, as in MAML
             now = any(signed.get(mark, {}).get(trial._key) == trial.attempt for mark in marks)
             kept = now or trial.epoch or trial._by_framework
@@ -173,9 +184,9 @@ class OwnWeights:
         it resumes: then those before it were of other kinds.
         """
         trial = self.trains
-        if trial._resumes and trial.resumes_from is not None and trial._model is None and not follows():
+        if (path := self._resumed_from) is not None and not follows():
             if not updates.has_moments(optimizer):
-                self._without[optimizer] = _Without(trial.epoch, optimizer.state, self._kinds(trial.resumes_from))
+                self._without[optimizer] = _Without(trial.epoch, optimizer.state, self._kinds(path))
         elif (began := self._without.get(optimizer)) is not None and trial.epoch >= began.position + 1:
             del self._without[optimizer]
             kind = updates.kind_of(optimizer.param_groups, optimizer.state)
@@ -195,11 +206,11 @@ class OwnWeights:
 
         Those that the loop itself has frozen since it started are as the program means.
         """
-        trial, training = self.trains, self._trial._states.training
-        path = trial.resumes_from if trial._resumes and trial._model is None and this().alone else None
-        if path is None or training is None:
+        trial, training = self.trains, self._training
+        path = self._resumed_from
+        if path is None or training is None or not trial.alone:
             return
-        seen, key = self._trial._session.seen.flags, trial._key
+        seen, key = self._trial._seen.flags, trial._key
         if key not in seen or seen[key][0] != trial.epoch:
             seen[key] = float(trial.epoch), flags_in(random_of(path))
         _, known = seen[key]
@@ -218,26 +229,26 @@ class OwnWeights:
 
     def loads(self, frame: FrameType) -> None:
         """State that the program asks for its state, in a frame: nothing shows where a loop over `range` starts."""
-        if self.trains._resumes and this().alone:
+        if self.trains._resumes and self._trial.alone:
             self._frozen |= _frozen(frame)
 
     def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
-        """State that a loop starts an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
+        """State that a loop starts an epoch, in a frame; None: it has ended one. own: see `LoopPort.begins_epoch`."""
         trial, extras = self.trains, self.extras
         if epoch is None:
             self.notes()
         states = trial._model is None  # otherwise the loop itself sees to what has a state
-        if not (states or own) or not this().alone:  # FSDP shows a weight now whole, now in parts
+        if not (states or own) or not self._trial.alone:  # FSDP shows a weight now whole, now in parts
             return
         place = self._place
         if epoch is None:
             if trial._stops or self._looked != trial.epoch:  # not at each step between two reports
                 self._looked = trial.epoch
                 if states:
-                    training = self._trial._states.training
+                    training = self._training
                     extras.ends_epoch(place if trial._stops else None, training.weights if training else ())
                 if trial._stops:
-                    self._trial._session.seen.numbers.pauses(place, frame)
+                    self._trial._seen.numbers.pauses(place, frame)
         elif self._began != (began := (trial.attempt, trial._index, True)):
             self._began = began
             if states:
@@ -248,16 +259,15 @@ class OwnWeights:
 
     @property
     def _place(self) -> tuple[int, int, float]:
-        trial = self.trains
-        return trial.id, trial._index, float(trial.epoch)
+        return *self.trains._key, float(self.trains.epoch)
 
     def _begins_epoch_by_step(self, frame: FrameType) -> None:
         """State that an optimizer makes its first step since a report: so a loop over `range` shows its start."""
         trial, place = self.trains, self._place
         if trial.stated or trial._model is not None:
             return
-        draws, resumes = self._trial._session.seen.own_draws, trial._resumes
-        in_loop = resumes and self._trial._session.seen.numbers.in_loop(place, frame)
+        draws, resumes = self._trial._seen.own_draws, trial._resumes
+        in_loop = resumes and self._trial._seen.numbers.in_loop(place, frame)
         if draws.steps(place[:2], place if in_loop else None, not (trial.has_reported or resumes)):
             self.hint_of_draws()
         began = trial.attempt, trial._index, False
@@ -272,20 +282,20 @@ class OwnWeights:
 
         Only so a loop over `range` shows an epoch's end.
         """
-        trial, training = self.trains, self._trial._states.training
-        if training is None or trial.stated or trial._model is not None or not this().alone:
+        trial, training = self.trains, self._training
+        if training is None or trial.stated or trial._model is not None or not self._trial.alone:
             return
         if trial._stops or not trial._counted:
             self.extras.ends_epoch(self._place if trial._stops else None, training.weights)
         self.schedules.looks(trial)
         if trial._stops:
-            self._trial._session.seen.numbers.pauses(self._place, frame)
-            self._trial._session.seen.own_draws.pauses(self._place)
+            self._trial._seen.numbers.pauses(self._place, frame)
+            self._trial._seen.own_draws.pauses(self._place)
 
     def hint_of_draws(self) -> None:
         """Hint at random numbers of a resumed trial whose random state haltune has not restored."""
         trial = self.trains
-        path = trial.resumes_from if trial._begins and this().alone else None
+        path = trial.resumes_from if trial._begins and self._trial.alone else None
         if path is None or (trial._counted and random_of(path).is_file()):
             return
         loop = f"trial.{'epochs' if trial.unit == 'epoch' else 'steps'}()"
@@ -301,7 +311,7 @@ class OwnWeights:
 
     def _begins_numbers(self, place: tuple[int, int, float], frame: FrameType, counted: bool) -> None:
         """Hint at numbers of the program that are again as where the trial started, or go on from trial to trial."""
-        trial, numbers = self.trains, self._trial._session.seen.numbers
+        trial, numbers = self.trains, self._trial._seen.numbers
         what, where = f"has resumed after {trial._at(trial.epoch)}", "it paused"
         if not trial._resumes:
             numbers.starts(place[:2], frame, counted)
@@ -342,21 +352,21 @@ class OwnWeights:
 
     def _kinds(self, path: str) -> frozenset[updates.Kind]:
         """Return the kinds of optimizers before a pause: those of its file, if another process has trained."""
-        seen, key = self._trial._session.seen.optimizers, self.trains._key
+        seen, key = self._trial._seen.optimizers, self.trains._key
         if key not in seen:
             seen[key] = updates.optimizers_in(path)
         return seen[key]
 
     def _begins_with_others(self, optimizer: Any, marks: set[int]) -> bool:
         """Return whether a trial that resumes starts with other weights than it had, as far as that is known."""
-        trial = self.trains
-        if not trial._resumes or trial.resumes_from is None or trial._model is not None:
+        trial, path = self.trains, self._resumed_from
+        if path is None:
             return False
         known = self._knows_weights
         others = known and bool(marks) and not self._began_here(marks)
-        if (self._doubted or not known) and this().alone:  # a new process knows none
-            there = updates.saved_in(trial.resumes_from, optimizer)
-            trial._own_weights |= bool(there) and not updates.lacks(trial.resumes_from, optimizer)
+        if (self._doubted or not known) and self._trial.alone:  # a new process knows none
+            there = updates.saved_in(path, optimizer)
+            trial._own_weights |= bool(there) and not updates.lacks(path, optimizer)
             others = others or (there is False and not known)
             self._doubted = None if there else self._doubted
         return others
@@ -366,9 +376,9 @@ class OwnWeights:
 
         One with another number of weights than before may add some, where the training changes to it.
         """
-        trial, training = self.trains, self._trial._states.training
+        trial, training = self.trains, self._training
         by_framework = trial._model is not None and training is not None and not training.begun
-        if not trial._resumes or trial.resumes_from is None or by_framework or not this().alone:
+        if not trial._resumes or trial.resumes_from is None or by_framework or not self._trial.alone:
             return None
         count, _ = updates.kind_of(optimizer.param_groups, {})
         if (kinds := self._kinds(trial.resumes_from)) and count not in {counted for counted, _ in kinds}:
@@ -379,7 +389,7 @@ class OwnWeights:
     @property
     def _knows_weights(self) -> bool:
         """True if this process has seen weights of the trial."""
-        signed = self._trial._session.seen.signed
+        signed = self._trial._seen.signed
         return bool(self._begun_with) or any(self.trains._key in trainings for trainings in signed.values())
 
     def _began_here(self, marks: set[int]) -> bool:
@@ -403,7 +413,7 @@ class OwnWeights:
         else:
             former = None if now is None else replace(now, former=None)
             self._model = now = _Model(updated, 0 if handled is None else id(handled), 1, former)
-        if (former := now.former) is None or not this().alone:
+        if (former := now.former) is None or not self._trial.alone:
             return 0
         failed = now.handles not in (0, former.handles)  # CatBoost leaves an error handled for good
         if position is not None:
@@ -429,7 +439,7 @@ class OwnWeights:
         """Sign the present weights, and look at each optimizer again. Raises a refusal that the program handled."""
         if self._refusal is not None:
             raise self._refusal
-        if (training := self._trial._states.training) is not None:
+        if (training := self._training) is not None:
             training.counts()
             marks = self.sign(each=False)  # the program may save them now, and load them in another trial
             if self._at is None:
@@ -440,19 +450,19 @@ class OwnWeights:
                     self._earlier.setdefault(self._marks, self._at)
                 self._marks, self._at = marks, None
             self._doubt(training)
-            key, seen = self.trains._key, self._trial._session.seen.optimizers
+            key, seen = self.trains._key, self._trial._seen.optimizers
             seen[key] = seen.get(key, frozenset()) | training.kinds()
             training.looks_again()
 
     def _doubt(self, training: Training) -> None:
         """Warn once if a resumed trial started with weights that it did not have, in a program that keeps its own."""
-        trial, seen = self.trains, self._trial._session.seen
+        trial, seen = self.trains, self._trial._seen
         if training.reported:
             seen.keeps_weights = not training.changes and seen.keeps_weights is not False
         if seen.keeps_weights is None:
             return  # the next report shows it
         resumed = self._doubted is not None and trial._loads
-        if resumed and seen.keeps_weights and this().alone:  # ranks may share weights otherwise
+        if resumed and seen.keeps_weights and self._trial.alone:  # ranks may share weights otherwise
             trial.warn(
                 f"Trial {trial.id} has resumed {self._doubted} started with weights that it did not have there. Save "
                 "all that it trains, without rounding, and load it from trial.checkpoint into the model that the "
@@ -465,7 +475,7 @@ class OwnWeights:
     @property
     def of_earlier(self) -> float | None:
         """The position of an earlier report at which the weights were as now, if they differ from the last report's."""
-        if (training := self._trial._states.training) is None or not self._earlier:
+        if (training := self._training) is None or not self._earlier:
             return None
         now = frozenset(training.marks(each=False))
         return None if now == self._marks else self._earlier.get(now)
@@ -474,18 +484,18 @@ class OwnWeights:
 
     def notes(self) -> None:
         """Note what a resumed trial is to have, if it pauses; the last call before its end counts."""
-        trial, training = self.trains, self._trial._states.training
+        trial, training = self.trains, self._training
         self.schedules.notes(trial)
         flags = training.flags if trial._stops and trial._model is None and training is not None else []
         if flags:  # the function that trained has not returned
-            self._trial._session.seen.flags[trial._key] = float(trial.epoch), flags
+            self._trial._seen.flags[trial._key] = float(trial.epoch), flags
 
     def replaced(self, frame: FrameType) -> bool | None:
         """Return whether the program, by its functions on the stack, holds another model than it has trained.
 
         None: not known, such as of a model that is not torch's.
         """
-        training = self._trial._states.training
+        training = self._training
         with suppress(Exception):  # such as parameters that are not made yet
             known = self._marks.union(*self._earlier)
             return None if training is None else training.replaced([one for _, one in stateful(frame)], known)
@@ -496,7 +506,7 @@ class OwnWeights:
 
         each: also each alone.
         """
-        training = self._trial._states.training
+        training = self._training
         marks = frozenset(() if training is None else training.marks(each))
         for mark in marks:
             self.trains.sign(mark)
@@ -510,7 +520,7 @@ class OwnWeights:
     def ends_fold(self) -> None:
         """State that a fold ends: the next one trains a model of its own."""
         self._model, self._marks, self._at, self._earlier = None, frozenset(), None, {}
-        if (training := self._trial._states.training) is not None:
+        if (training := self._training) is not None:
             training.ends_part()
 
 
@@ -532,5 +542,5 @@ def _shown(number: Number) -> str:
     return f"{number:.6g}" if type(number) is float else str(number)
 
 
-def _began(trial: Port, optimizer: Any) -> str:
+def _began(trial: Fits, optimizer: Any) -> str:
     return f"after {trial._at(trial.epoch)}, but its {type(optimizer).__name__}"

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import pickle
 import re
 import threading
 import warnings
@@ -413,3 +414,11 @@ def test_a_callback_of_an_ended_trial_is_refused_while_another_is_to_be_trained(
             if not reporter.over:
                 reporter.report(0.5, epoch)
         reporter.end_of_fit(lambda path: path.write_text("state"), ".txt")
+
+
+def test_an_unpickled_callback_whose_fit_ends_does_nothing():
+    reporter = pickle.loads(pickle.dumps(Reporter(FakeTrial())))
+    reporter.end_of_fit()
+    reporter.fail(ValueError("of its process"))
+    assert reporter.trial.id == FakeTrial().id
+    assert reporter.trial.ended is None

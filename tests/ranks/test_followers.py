@@ -236,12 +236,11 @@ def test_a_callback_on_rank_0_alone_is_refused_in_a_sentence(tmp_path: Path, mon
     first, second = pair.trials
     assert first is not None
     assert second is not None
-    second.need_attached(1)
     with pytest.raises(NotSupported, match=r"another rank of this fit has none.*on every rank"):
-        first.need_attached(1)
-    first.need_attached(2)  # it does not know one of them
-    second.attaches()
-    first.need_attached(1)
+        first.attaches(1)
+    first.attaches(2)  # it does not know one of them
+    second.attaches(1)
+    first.attaches(1)
 
 
 def test_a_follower_keeps_nothing_of_a_report_that_it_has_followed(tmp_path: Path) -> None:

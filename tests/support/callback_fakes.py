@@ -15,10 +15,10 @@ from haltune.log.decisions import Action, Verdict, continue_, stop
 from haltune.log.history import History
 from haltune.log.problem import Maximize, Measures, Minimize
 from haltune.study.attempt import Attempt
-from haltune.study.port import Port
+from haltune.study.loops import LoopPort
 
 
-class FakeTrial(Port):
+class FakeTrial(LoopPort):
     """A trial's port that answers reports from a script {epoch: verdict} and remembers every call."""
 
     def __init__(self, metric="val_loss", max_epochs=3, verdicts=None, epoch=0.0, maximize=False, id=7):
@@ -100,10 +100,7 @@ class FakeTrial(Port):
     def other_open(self):
         return None
 
-    def attaches(self):
-        pass
-
-    def need_attached(self, others):
+    def attaches(self, others=0):
         pass
 
     def adopt(self):
