@@ -289,7 +289,7 @@ class Port(Fits):
         """
         self._need_held()
         session, (asked, state) = self._session, self._states.begun.pop(Path(temporary), (None, None))
-        if state is None or keep is not asked or resumes_only:  # now it is known better what was written
+        if state is None or keep is not asked or resumes_only:  # `is`, as 1.0 == True
             state = self._begins_save(keep, resumes_only)
         began = session.monotonic()
         self._sign_weights()

@@ -26,6 +26,7 @@ from haltune import (
     Checkpointing,
     Float,
     HaltuneWarning,
+    Maximize,
     Minimize,
     Problem,
     Space,
@@ -37,6 +38,7 @@ from haltune import (
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreError
 from haltune.log.events import OVER, Checkpointed, Resumed
+from haltune.policies import RandomSearch
 from haltune.ranks import Group
 from haltune.store.checkpoints import Checkpoints
 
@@ -636,3 +638,17 @@ def test_who_wakes_late_supersedes_no_checkpoint_of_a_later_attempt(
     assert Path(newer[0]).read_text() == "newer"
     world.clock.now += 601
     assert world.ask(world.another()).checkpoint == newer[0]
+
+
+def test_a_state_that_is_committed_after_a_later_report_is_of_its_own_epoch(tmp_path: Path) -> None:
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", of="best"), max_epochs=3)
+    study = Study(problem, RandomSearch(), tmp_path / "s.db", seed=0, budget=Budget(trials=1))
+    with asked(study) as trial:
+        trial.report(0.9)
+        path = trial.begin_save(keep=True)
+        path.write_text("epoch 1")
+        trial.report(0.5)
+        trial.commit_save(path, keep=1.0)
+        trial.report(0.4)
+    assert study.best.checkpoint is not None
+    assert Path(study.best.checkpoint).read_text() == "epoch 1"
