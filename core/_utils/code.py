@@ -107,16 +107,16 @@ def opened_by(kind: type) -> set[str]:
 # which is first: reading or setting
 
 _OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF|ATTR)"), re.compile("LOAD|STORE")
+_LEAVES = "JUMP_FORWARD", "JUMP_BACKWARD", "RETURN_", "RAISE_", "RERAISE"
 
 
-def _uses_of(code: CodeType, place: int = -1) -> Iterator[tuple[str, str]]:
-    """Yield the variables that a code reads or sets after an instruction, and attributes with a dot: name, which."""
-    for step in dis.get_instructions(code):
-        cleared = step.opname.endswith("_AND_CLEAR")  # by a comprehension, from Python 3.12 on
-        if step.offset > place and not cleared and (found := _OF_VARIABLES.match(step.opname)):
-            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
-            for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
-                yield f".{name}" if found[2] == "ATTR" else name, kind
+def _uses_of(step: dis.Instruction) -> Iterator[tuple[str, str]]:
+    """Yield the variables that an instruction reads or sets, and attributes with a dot: name, which."""
+    cleared = step.opname.endswith("_AND_CLEAR")  # by a comprehension, from Python 3.12 on
+    if not cleared and (found := _OF_VARIABLES.match(step.opname)):
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
+        for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
+            yield f".{name}" if found[2] == "ATTR" else name, kind
 
 
 @lru_cache(100)
@@ -125,15 +125,37 @@ def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
 
     Likewise the attributes that it sets, with a dot before their names.
     """
-    uses = [*_uses_of(code, place)]
+    reads: dict[str, bool] = {}  # whether one is read where it may not be set yet
     stored = {*code.co_cellvars, *code.co_freevars}  # another function may set these
-    stored |= {name for name, kind in uses if kind == "STORE"}
-    return {name: kind == "LOAD" for name, kind in reversed(uses) if name in stored}
+    known: frozenset[str] | None = frozenset()  # set on each way to here; None: no way leads here
+    ahead: dict[int, frozenset[str]] = {}  # the same, by the place to which a jump leads
+    ends: dict[int, int] = {}  # a `for` -> where it ends: its body is taken to run
+    begins, extends = 0, False  # of the present instruction, and whether it is only the start of one
+    for step in dis.get_instructions(code):
+        if step.offset <= place:
+            continue
+        begins, extends = begins if extends else step.offset, step.opname == "EXTENDED_ARG"
+        if (other := ahead.pop(step.offset, None)) is not None:
+            known = other if known is None else known & other
+        for key, kind in _uses_of(step):
+            reads[key] = reads.get(key, False) or (kind == "LOAD" and known is not None and key not in known)
+            if kind == "STORE":
+                stored, known = stored | {key}, None if known is None else known | {key}
+        if step.opname == "FOR_ITER":
+            ends[begins] = step.argval
+        elif "JUMP" in step.opname and known is not None:
+            to = ends.get(step.argval, step.argval)
+            if to > step.offset:
+                ahead[to] = ahead.get(to, known) & known
+        if step.opname.startswith(_LEAVES):
+            known = None
+    return {key: read for key, read in reads.items() if key in stored}
 
 
 def read_first(code: CodeType) -> set[str]:
     """Return the attributes that a method reads before it sets them."""
-    return {name[1:] for name, kind in dict(reversed([*_uses_of(code)])).items() if kind == "LOAD" and name[0] == "."}
+    uses = [use for step in dis.get_instructions(code) for use in _uses_of(step)]
+    return {name[1:] for name, kind in dict(reversed(uses)).items() if kind == "LOAD" and name[0] == "."}
 
 
 @lru_cache(1000)

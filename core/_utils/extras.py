@@ -4,8 +4,8 @@ If the program does not save an average, it starts again in a resumed trial, and
 evaluated. What the program's functions hold on the stack shows this:
 
     enters      where the block of a trial is entered
-    begins      where its loop starts: what is new
-    ends_epoch  where the loop asks for the next epoch, or pauses
+    begins      where its loop starts: what is new. Of a loop over `range`, before its first step
+    ends_epoch  where the loop reports, saves, asks for the next epoch, or pauses
     steps       before a step. The first one after a pause shows each state that differs from the pause. The first one
                 of an epoch: a state that has changed since `ends_epoch` is made in each epoch; one of weights that
                 optimizers train is the concern of `OwnWeights`; the others carry over. Of a wrapper of the model and of
@@ -67,7 +67,7 @@ class Extras:
         ]
         self._ended = {name: _print(one, _others(one, trained)) for name, one in looks}
         if pauses is not None:
-            self._paused[pauses] = self._ended
+            self._paused.setdefault(pauses, {}).update(self._ended)  # some have ended since an earlier call
 
     def steps(self) -> None:
         """State that an optimizer is about to make a step."""

@@ -7,8 +7,9 @@ import json
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from .around import OPAQUE, attributes, frames, is_own, of_library, on_stack, own_classes
 from .code import CODE, cells_of, named_by
 from .data import OwnData
-from .generators import is_generator, is_of_keras, is_of_tensorflow, kind_of, of_generator, set_generator
+from .generators import is_generator, is_of_keras, is_of_tensorflow, kind_of, of_generator, set_generator, states_of
 from .orders import Orders, Variables, seeded, taken
 from .randomness import capture
 from .updates import flags
@@ -90,6 +91,47 @@ class OwnGenerators:
             if drawn or is_of_keras(one):  # Keras gives it another seed in each process
                 own[name] = kind_of(one), of_generator(one)
         return capture() | ({"own": own} if own else {}) | ({"trainable": trainable} if (trainable := flags()) else {})
+
+
+@dataclass
+class Restarts:
+    """Generators in variables of a loop that haltune does not restore: those that start again where a trial resumes.
+
+    Their states before the first steps of two epochs, and at a pause, show it. One that each epoch makes anew is meant.
+    """
+
+    _starts: dict[Hashable, dict[str, Any]] = field(default_factory=dict)  # by trial: before its first step
+    _paused: dict[Hashable, dict[str, Any]] = field(default_factory=dict)  # by place
+    _draws_on: dict[str, bool] = field(default_factory=dict)  # whether an epoch continues from the one before
+    _again: set[str] = field(default_factory=set)  # those that started again in the trial that trains
+
+    def steps(self, trial: Hashable, resumes: Hashable, starts: bool) -> bool:
+        """State that an epoch makes its first step; return whether generators have started again in a resumed trial.
+
+        resumes: the place of the pause after which it is the first one, or None. starts: it is the first of the trial.
+        """
+        first = self._starts.get(trial, {})
+        if not starts and resumes is None and first.keys() <= self._draws_on.keys() and not self._again:
+            return False
+        now = _states_now()
+        if starts:
+            self._starts[trial], self._again = now | first, set()
+        elif resumes is None:
+            self._draws_on |= {name: now[name] != state for name, state in first.items() if name in now}
+        else:
+            paused = self._paused.get(resumes, {})
+            self._again = {n for n, s in first.items() if n in paused and now.get(n) == s != paused[n]}
+        found = {name for name in self._again if self._draws_on.get(name)}
+        self._again -= self._draws_on.keys()
+        return bool(found)
+
+    def pauses(self, place: Hashable) -> None:
+        """State that a trial pauses."""
+        self._paused.setdefault(place, {}).update(_states_now())
+
+
+def _states_now() -> dict[str, Any]:
+    return states_of(_in_variables(on_stack()))
 
 
 def in_running() -> list[tuple[Any, Any]]:

@@ -7,7 +7,7 @@ import gc
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +27,23 @@ def schedules_of(optimizer: Any) -> list[Any]:
     return [one for one in found if vars(one).keys() >= {"last_epoch", "_last_lr"}]  # a chain has them in its parts
 
 
+@dataclass
+class Rates:
+    """What this process has seen of rates that a program sets by hand."""
+
+    # trial and its fold -> digest of the shapes of an optimizer's weights -> rates at the trial's start, position of
+    # its last pause, and rates there
+    of: dict[tuple[int, int], dict[int, tuple[list[float], float, list[float]]]] = field(default_factory=dict)
+    carry: bool | None = None  # an epoch starts with the rates that the one before has set; None: not known
+
+
+def rates_of(optimizer: Any) -> list[float]:
+    """Return the learning rates of an optimizer's groups; none of one without."""
+    with suppress(Exception):  # such as a rate that is a function
+        return [float(group["lr"]) for group in optimizer.param_groups]
+    return []
+
+
 @dataclass(frozen=True)
 class SchedulePlace:
     """Where a learning-rate schedule of torch is, and the rates of its optimizer."""
@@ -40,7 +57,7 @@ class SchedulePlace:
     def of(cls, schedule: Any, by_hand: bool = False) -> SchedulePlace:
         """Return that of a schedule now. by_hand: the program sets the rates, too."""
         numbers = {k: v for k, v in vars(schedule).items() if type(v) in (int, float) and k != "_step_count"}
-        rates = [float(group["lr"]) for group in schedule.optimizer.param_groups]
+        rates = rates_of(schedule.optimizer)
         return cls(type(schedule).__name__, numbers, rates, not by_hand and [*map(float, schedule._last_lr)] == rates)
 
     @property

@@ -114,6 +114,7 @@ def _doubt(replica: Replica, ended: TrialRecord, plain: bool) -> None:
             about="percent",
         )
     early = plain and horizon is not None and horizon >= 2 and ended.epochs.tolist() == [1.0]
+    early = early and all(len(t.epochs) < 2 for t in replica.history.trials)  # its loop continues after a report
     if early and replica.first_time("one epoch", advice=True):
         _log.warning(
             "Trial %d ended by itself after 1 %s of %d. Report after every %s. End the loop if "

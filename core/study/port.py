@@ -321,6 +321,7 @@ class Port(Fits):
         """State that its present weights are of this trial, where they are known."""
         self._weights.sign()
         self._weights.notes()
+        self._weights.looks(sys._getframe())
 
     def _saved(self, state: State, seconds: float, path: str | None = None) -> None:
         """Note a state that was saved. seconds: that it took, which are not of the epoch. path: see `States.saved`."""

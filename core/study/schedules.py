@@ -1,22 +1,33 @@
-"""Whether the learning-rate schedules of a plain loop continue from their places at a pause."""
+"""Whether the learning-rate schedules of a plain loop continue from their places at a pause, and rates without one."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-from haltune._utils.schedules import SchedulePlace, continues, schedules_of
+from haltune._utils.schedules import SchedulePlace, continues, rates_of, schedules_of
 from haltune._utils.updates import shapes_of
 from haltune.ranks import follows
 
 from .fits import Fits
 
 
+@dataclass
+class _Rates:
+    """The rates of an optimizer in this attempt."""
+
+    first: list[float]
+    last: list[float]  # where its program was last seen
+    reset: tuple[float, list[float]] | None = None  # it resumed with the first ones: its position, and those there
+
+
 class OwnSchedules:
     """Those of the optimizers that train a trial and its folds."""
 
     def __init__(self) -> None:
+        self._rates: WeakKeyDictionary[Any, _Rates] = WeakKeyDictionary()
         # optimizers -> their schedules, as weak references; None: not asked for yet
         self._schedules: WeakKeyDictionary[Any, list[Any] | None] = WeakKeyDictionary()
         # schedules of a trial that resumes without their places -> its position and their steps then, and their places
@@ -29,6 +40,8 @@ class OwnSchedules:
         A program that gives schedule.step() the number of the epoch moves it there with its first step.
         """
         found = self._of(optimizer, trial._resumes)
+        if not (found or trial.stated or trial._model is not None or follows()):
+            self._need_rates(trial, optimizer)
         if trial._resumes and trial._model is None and not follows():
             for one, before in _moved(trial, optimizer, found):
                 if one.last_epoch == before.made:
@@ -54,8 +67,47 @@ class OwnSchedules:
                         )
         self._by_hand.update(one for one in found if not SchedulePlace.of(one).sets)
 
+    def _need_rates(self, trial: Fits, optimizer: Any) -> None:
+        """Warn once if a trial has resumed with rates that it had at its start, although its epochs hand them on.
+
+        A program that sets the rate of each epoch before its first step does not.
+        """
+        now, seen = rates_of(optimizer), trial._seen.rates
+        if (rates := self._rates.get(optimizer)) is None:
+            rates = self._rates[optimizer] = _Rates(now, now)
+            start, position, paused = seen.of.get(trial._key, {}).get(shapes_of(optimizer), (now, 0.0, now))
+            if trial._resumes and position == trial.epoch and now == start != paused:
+                rates.reset = position, paused
+        elif rates.last != rates.first:
+            seen.carry = now == rates.last and seen.carry is not False
+        if rates.reset is not None and seen.carry:
+            (position, paused), rates.reset = rates.reset, None
+            trial.warn(
+                f"Trial {trial.id} has resumed after {trial._at(position)}, but its {type(optimizer).__name__} "
+                f"started with the first learning rate, {_shown(rates.first)} instead of {_shown(paused)}, so it "
+                "does not train as it would have without the pause. Save the state_dict() of each optimizer with the "
+                "weights, and load it.",
+                "optimizer",
+                once=True,
+            )
+
+    def looks(self, trial: Fits) -> None:
+        """Note the rates of a trial, whose program may have set them, and those with which it pauses."""
+        noted = dict[int, tuple[list[float], float, list[float]]]()
+        before = trial._seen.rates.of.get(trial._key, {})
+        for optimizer, rates in [*self._rates.items()]:
+            rates.last = rates_of(optimizer)
+            if trial._stops and not self._of(optimizer, asked=True):
+                shapes = shapes_of(optimizer)
+                start, *_ = before.get(shapes, (rates.first,))
+                last = start if shapes in noted else rates.last  # not of two alike: which one is not known
+                noted[shapes] = start, float(trial.epoch), last
+        if noted:
+            trial._seen.rates.of[trial._key] = before | noted
+
     def notes(self, trial: Fits) -> None:
         """Note where the schedules of a trial are that pauses; the last call before its end counts."""
+        self.looks(trial)
         if not trial._stops or trial._model is not None or trial._states.trained or follows():
             return
         noted = []
@@ -75,6 +127,10 @@ class OwnSchedules:
             held = [*map(ref, schedules_of(optimizer))]
         self._schedules[optimizer] = held if held or marked else None  # one may be made later
         return [one for reference in held or () if (one := reference()) is not None]
+
+
+def _shown(rates: list[float]) -> str:
+    return ", ".join(f"{rate:.6g}" for rate in rates)
 
 
 def _moved(trial: Fits, optimizer: Any, found: list[Any]) -> list[tuple[Any, SchedulePlace]]:

@@ -25,8 +25,9 @@ from haltune._utils.checks import number
 from haltune._utils.extras import Extras
 from haltune._utils.interruption import heard_in_wait
 from haltune._utils.numbers import Numbers
+from haltune._utils.own_generators import Restarts
 from haltune._utils.process import new_holder
-from haltune._utils.schedules import SchedulePlace
+from haltune._utils.schedules import Rates, SchedulePlace
 from haltune._utils.updates import Flags, Kind
 from haltune.errors import LeaseLost, NotSupported, RankLost, warn
 from haltune.log import events as ev
@@ -112,9 +113,11 @@ class Seen:
     # trial and its fold -> position at the end of its last attempt, and of each optimizer that has learning-rate
     # schedules of torch: the digest of the shapes of its weights, and their places
     schedules: dict[tuple[int, int], tuple[float, list[tuple[Any, list[SchedulePlace]]]]] = field(default_factory=dict)
+    rates: Rates = field(default_factory=Rates)  # of optimizers without a schedule
     flags: dict[tuple[int, int], tuple[float, list[Flags]]] = field(default_factory=dict)  # likewise, where it paused
     extras: Extras = field(default_factory=Extras)  # what plain loops hold next to what they train
     numbers: Numbers = field(default_factory=Numbers)  # numbers that plain loops keep in variables
+    generators: Restarts = field(default_factory=Restarts)  # generators that plain loops draw from
     keeps_first: bool | None = None  # the program saves the best state before it reports its value; None: not known
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
     all_report = False  # all ranks have reported, in a study that does not count epochs

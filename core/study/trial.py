@@ -224,6 +224,7 @@ class Trial(LoopPort, KnowsAttributes):
             self.decline_pause()
             self.warn(f"A {self._name} cannot be paused, because {why}; it keeps training", once=True)
             return self.verdict or verdict
+        self._weights.looks(sys._getframe(1))
         if self._block is not None and not self.stated and self._placed is not True:  # otherwise it trains elsewhere
             self._doubts_draws()
         return verdict
@@ -235,19 +236,8 @@ class Trial(LoopPort, KnowsAttributes):
         else:
             self._seen.draws |= self._placed != capture()
             self._placed = True
-        path = self.resumes_from if self._begins and self.alone else None
-        if path is None or not self._seen.draws or (self._counted and random_of(path).is_file()):
-            return
-        loop = f"trial.{'epochs' if self.unit == 'epoch' else 'steps'}()"
-        why = f"its loop is not over {loop}"
-        if self._counted:
-            why = "its state is a file that your program wrote"
-        self.hint(
-            f"Trial {self.id} has resumed after {self._at(self._begins)}, but {why}, so haltune has not restored its "
-            "random state. Unless your program does so, this trial draws other numbers than without the pause: loop "
-            f"over {loop}, and save by trial.save(write).",
-            "random state",
-        )
+        if self._seen.draws:
+            self._weights.hint_of_draws()
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
@@ -462,6 +452,7 @@ class Trial(LoopPort, KnowsAttributes):
         self._weights.learners.looks(self._weights.trains)
         self._states.training = Training(self._weights.begins)
         self._weights.extras.enters(sys._getframe(1))
+        self._seen.numbers.enters(sys._getframe(1))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:

@@ -76,7 +76,8 @@ class OwnWeights:
         self._doubted: str | None = None
         # optimizers that started without momentum or averages in a trial that resumes
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
-        self._began: tuple[int, int] | None = None  # the attempt and the fold whose loop has started
+        # the attempt and the fold whose loop has started, and whether `epochs` or the like counts it
+        self._began: tuple[int, int, bool] | None = None
         self._frozen: dict[int, Any] = {}  # by id, weak references: weights frozen where it started, or before
         self._resumed = 0.0  # the position at which that loop started
         self._looked: float | None = None  # the last position at which an epoch has ended
@@ -115,6 +116,8 @@ class OwnWeights:
         """
         if marks:
             self._refusal = None
+        if self._trial.alone:
+            self._begins_epoch_by_step(sys._getframe(1))
         self.extras.steps()
         self._doubt_extras()
         self._need_state(optimizer)
@@ -237,7 +240,7 @@ class OwnWeights:
         states = trial._model is None  # otherwise the loop itself sees to what has a state
         if not (states or own) or not self._trial.alone:  # FSDP shows a weight now whole, now in parts
             return
-        place = *trial._key, float(trial.epoch)
+        place = self._place
         if epoch is None:
             if trial._stops or self._looked != trial.epoch:  # not at each step between two reports
                 self._looked = trial.epoch
@@ -246,27 +249,88 @@ class OwnWeights:
                     extras.ends_epoch(place if trial._stops else None, training.weights if training else ())
                 if trial._stops:
                     self._trial._seen.numbers.pauses(place, frame)
-        elif self._began != (trial.attempt, trial._index):
-            self._began = trial.attempt, trial._index
+        elif self._began != (began := (trial.attempt, trial._index, True)):
+            self._began = began
             if states:
                 extras.begins(place if trial._resumes else None, frame)
                 self._frozen = _frozen(frame) if trial._resumes else {}
             self._resumed = trial.epoch
-            self._begins_numbers(place, frame)
+            self._begins_numbers(place, frame, counted=True)
 
-    def _begins_numbers(self, place: tuple[int, int, float], frame: FrameType) -> None:
+    @property
+    def _place(self) -> tuple[int, int, float]:
+        return *self.trains._key, float(self.trains.epoch)
+
+    def _begins_epoch_by_step(self, frame: FrameType) -> None:
+        """State that an optimizer makes its first step since a report: so a loop over `range` shows its start."""
+        trial, place = self.trains, self._place
+        if trial.stated or trial._model is not None:
+            return
+        draws, resumes = self._trial._seen.generators, trial._resumes
+        in_loop = resumes and self._trial._seen.numbers.in_loop(place, frame)
+        if draws.steps(place[:2], place if in_loop else None, not (trial.has_reported or resumes)):
+            self.hint_of_draws()
+        began = trial.attempt, trial._index, False
+        if trial._counted or trial.has_reported or (resumes and (not in_loop or self._began == began)):
+            return
+        self._began, self._resumed = began, trial.epoch
+        self.extras.begins(place if resumes else None, frame)
+        self._begins_numbers(place, frame, counted=False)
+
+    def looks(self, frame: FrameType) -> None:
+        """State that a loop of the user's own reports, saves or ends, in a frame: its function may end before it asks.
+
+        Only so a loop over `range` shows an epoch's end.
+        """
+        trial, training = self.trains, self._training
+        if training is None or trial.stated or trial._model is not None or not self._trial.alone:
+            return
+        if trial._stops or not trial._counted:
+            self.extras.ends_epoch(self._place if trial._stops else None, training.weights)
+        self.schedules.looks(trial)
+        if trial._stops:
+            self._trial._seen.numbers.pauses(self._place, frame)
+            self._trial._seen.generators.pauses(self._place)
+
+    def hint_of_draws(self) -> None:
+        """Hint at random numbers of a resumed trial whose random state haltune has not restored."""
+        trial = self.trains
+        path = trial.resumes_from if trial._begins and self._trial.alone else None
+        if path is None or (trial._counted and random_of(path).is_file()):
+            return
+        loop = f"trial.{'epochs' if trial.unit == 'epoch' else 'steps'}()"
+        why = f"its loop is not over {loop}"
+        if trial._counted:
+            why = "its state is a file that your program wrote"
+        trial.hint(
+            f"Trial {trial.id} has resumed after {trial._at(trial._begins)}, but {why}, so haltune has not restored "
+            "its random state. Unless your program does so, this trial draws other numbers than without the pause: "
+            f"loop over {loop}, and save by trial.save(write).",
+            "random state",
+        )
+
+    def _begins_numbers(self, place: tuple[int, int, float], frame: FrameType, counted: bool) -> None:
         """Hint at numbers of the program that are again as where the trial started, or go on from trial to trial."""
         trial, numbers = self.trains, self._trial._seen.numbers
         what, where = f"has resumed after {trial._at(trial.epoch)}", "it paused"
         if not trial._resumes:
-            numbers.starts(place[:2], frame)
+            numbers.starts(place[:2], frame, counted)
             what, where = "starts", "the first trial started"
-        elif reset := numbers.resumes(place[:2], place, frame):
+            if shared := numbers.shared(place[:2], frame):
+                trial.hint(
+                    f"Trial {trial.id} starts with {_listed(shared, 'another trial started')}, of an object that "
+                    "all trials share. If this changes what trains, or when your loop ends, make one for each trial, "
+                    "within the loop.",
+                    "shared",
+                )
+        elif reset := numbers.resumes(place[:2], place, frame, counted):
             trial.hint(
                 f"Trial {trial.id} {what} with {_listed(reset, where)}, as at its start. If this changes what trains, "
                 "or when your loop ends, save it with the weights, and restore it.",
                 "numbers",
             )
+        if not counted and trial._resumes:
+            return  # before its first step such a loop may have counted
         if strays := numbers.strays(place if trial._resumes else None, frame):
             trial.hint(
                 f"Trial {trial.id} {what} with {_listed(strays, where)}, which a function of the program sets by "

@@ -1,0 +1,410 @@
+"""Plain loops of torch: a line names what a resumed trial starts without, and none comes if the program is right."""
+
+import logging
+import math
+import warnings
+
+import pytest
+from paused_studies import pausing_study
+
+from haltune import Float, Minimize, Study
+from haltune.policies import RandomSearch
+
+torch = pytest.importorskip("torch")
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+x = torch.randn(80, 4, generator=torch.Generator().manual_seed(3))
+y = x.sum(1, keepdim=True)
+
+
+class EarlyStopping:
+    def __init__(self, patience=3):
+        self.patience, self.counter, self.best = patience, 0, math.inf
+
+    def __call__(self, loss):
+        if loss < self.best:
+            self.best, self.counter = loss, 0
+        else:
+            self.counter += 1
+        return self.counter >= self.patience
+
+
+class Setup:
+    """A net and what one epoch needs; its losses are best at epoch 2."""
+
+    def __init__(self, trial, **options):
+        torch.manual_seed(1)
+        self.trial, self.net, self.generator = trial, torch.nn.Linear(4, 1), torch.Generator().manual_seed(0)
+        self.sgd = torch.optim.SGD(self.net.parameters(), trial.config["lr"], **options)
+        self.loader = DataLoader(TensorDataset(x[:64], y[:64]), 32, shuffle=True, generator=self.generator)
+        self.state = torch.load(trial.checkpoint) if trial.checkpoint else {}
+        if self.state:
+            self.net.load_state_dict(self.state["net"])
+
+    def trains(self, batches=None):
+        for inputs, targets in self.loader if batches is None else batches:
+            self.sgd.zero_grad()
+            torch.nn.functional.mse_loss(self.net(inputs), targets).backward()
+            self.sgd.step()
+
+    def saves(self, **more):
+        state = {"net": self.net.state_dict(), **more}
+        self.trial.save(lambda path: torch.save(state, path))
+
+    def epochs(self):
+        return range(int(self.trial.epoch) + 1, self.trial.max_epochs + 1)
+
+
+HALF = [(x[:32], y[:32]), (x[32:64], y[32:64])]  # batches in a fixed order
+
+
+def loss_of(epoch):
+    return 1.0 + abs(epoch - 2)
+
+
+def lines(caplog, train, at=(3,), trials=2):
+    """Return the warnings and hints about a resumed trial."""
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "haltune"), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        pausing_study(at=at, epochs=6, trials=trials).optimize(train)
+    texts = dict.fromkeys([*caplog.messages, *(str(one.message) for one in warned)])
+    return [text for text in texts if "has resumed" in text]
+
+
+# -- what a resumed trial starts without -------------------------------------------------------------------------------
+
+
+def test_a_generator_of_a_loader_that_starts_again_in_a_loop_over_range_is_hinted_at(caplog):
+    def train(trial):
+        setup = Setup(trial)
+        for epoch in setup.epochs():
+            setup.trains()
+            verdict = trial.report(loss_of(epoch), epoch)
+            setup.saves()
+            if verdict.stops:
+                break
+
+    (hint,) = lines(caplog, train)
+    assert "its loop is not over trial.epochs(), so haltune has not restored its random state" in hint
+
+
+def test_a_generator_that_each_epoch_makes_anew_or_that_the_program_restores_is_not(caplog):
+    def train(trial):
+        setup = Setup(trial)
+        if setup.state:
+            setup.generator.set_state(setup.state["generator"])
+        for epoch in setup.epochs():
+            noise = torch.Generator().manual_seed(0)
+            setup.trains((inputs + torch.rand(1, generator=noise), targets) for inputs, targets in setup.loader)
+            verdict = trial.report(loss_of(epoch), epoch)
+            setup.saves(generator=setup.generator.get_state())
+            if verdict.stops:
+                break
+
+    assert not lines(caplog, train, at=(1,))
+
+
+def test_an_average_that_a_loop_over_range_does_not_save_is_warned_of_and_a_restored_one_is_not(caplog):
+    def train(trial, saves):
+        setup = Setup(trial)
+        average = AveragedModel(setup.net, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+        if setup.state and saves:
+            average.load_state_dict(setup.state["average"])
+        for epoch in setup.epochs():
+            setup.trains(HALF)
+            average.update_parameters(setup.net)
+            verdict = trial.report(loss_of(epoch), epoch)
+            setup.saves(average=average.state_dict())
+            if verdict.stops:
+                break
+
+    assert not lines(caplog, lambda trial: train(trial, True))
+    (warning,) = lines(caplog, lambda trial: train(trial, False))
+    assert "average is not as it was there" in warning
+
+
+@pytest.mark.parametrize("restores", [False, True])
+@pytest.mark.parametrize("loop", ["range", "while", "held", "helper"])
+def test_a_patience_is_named_in_each_kind_of_loop_unless_it_is_restored(caplog, loop, restores):
+    def within(epoch, setup, bad):
+        setup.trains(HALF)
+        verdict = setup.trial.report(loss_of(epoch), epoch)
+        setup.saves(bad=bad + 1 if epoch > 2 else 0)
+        return verdict
+
+    def train(trial):
+        setup, bad = Setup(trial), 0
+        if setup.state and restores:
+            bad = setup.state["bad"]
+        if loop == "while":
+            epoch = int(trial.epoch)
+            while epoch < trial.max_epochs:
+                epoch += 1
+                verdict = within(epoch, setup, bad)
+                if epoch <= 2:
+                    bad = 0
+                else:
+                    bad += 1
+                if verdict.stops or bad >= 4:
+                    break
+            return
+        epochs = trial.epochs() if loop == "held" else setup.epochs()
+        for epoch in epochs:
+            if loop == "helper":
+                verdict = within(epoch, setup, bad)
+                bad = 0 if epoch <= 2 else bad + 1
+            else:
+                setup.trains(HALF)
+                bad = 0 if epoch <= 2 else bad + 1
+                verdict = trial.report(loss_of(epoch), epoch)
+                setup.saves(bad=bad)
+            if verdict.stops or bad >= 4:
+                break
+
+    found = lines(caplog, train, at=(4,) if loop in ("while", "helper") else (3,))
+    if restores:
+        assert not found
+    else:
+        (hint,) = found
+        assert "with bad = 0 (1 where it paused), as at its start" in hint
+
+
+def test_losses_in_a_list_in_a_dict_and_in_an_object_of_an_object_are_named_if_the_loop_decides_by_them(caplog):
+    class Trainer:
+        def __init__(self, setup):
+            self.setup, self.stopper = setup, EarlyStopping(9)
+
+    def train(trial):
+        trainer, losses, state, history = Trainer(Setup(trial)), [], {"bad": 0, "shown": 0}, {"val": []}
+        for epoch in trial.epochs():
+            trainer.setup.trains(HALF)
+            losses.append(loss_of(epoch))
+            history["val"].append(loss_of(epoch))
+            trial.report(losses[-1], epoch)
+            trainer.setup.saves()
+            state["bad"] = 0 if loss_of(epoch) <= min(history["val"]) else state["bad"] + 1
+            state["shown"] += 1
+            if len(losses) > 3 and min(losses[-3:]) > min(losses[:-3]) + 9:
+                break
+            if trainer.stopper(loss_of(epoch)) or state["bad"] > 9:
+                break
+
+    (hint,) = lines(caplog, train)
+    for name in ("losses = no elements (3 values", "state['bad'] = 0 (1", "history['val'] = no elements (3 values"):
+        assert name in hint
+    assert "trainer.stopper.counter = 0 (1 where it paused)" in hint
+    assert "shown" not in hint
+
+
+def test_a_count_that_is_only_shown_is_not_named(caplog):
+    class Trainer:
+        def __init__(self, setup):
+            self.setup, self.batches, self.seen = setup, 0, 0
+
+        def epoch(self):
+            self.setup.trains(HALF)
+            self.batches += 2
+            logging.info("batch %d", self.batches)
+            self.seen += 1
+            return self.seen
+
+    def train(trial):
+        trainer, steps, total, used = Trainer(Setup(trial)), 0, 0.0, 0
+        for epoch in trainer.setup.epochs():
+            trainer.epoch()
+            steps += 2
+            total += loss_of(epoch)
+            mean = total / steps
+            used = max(used, epoch)
+            print(f"step {steps}: {mean:.2f}", trainer.batches)
+            verdict = trial.report(loss_of(epoch), epoch, metrics={"mean": total / steps})
+            trainer.setup.saves()
+            if verdict.stops or used > 99:
+                break
+
+    (hint,) = lines(caplog, train)
+    assert "with trainer.seen = 0 (3 where it paused), used = 0 (3 where it paused), as" in hint
+
+
+def test_records_for_a_plot_or_a_log_and_entries_that_each_epoch_sets_are_not_named(caplog):
+    def train(trial):
+        setup, losses, history, metrics = Setup(trial), [], {"loss": [], "seconds": []}, {"loss": 0.0, "batches": 0}
+        best, stages = {"loss": setup.state.get("best", math.inf)}, {"shown": 0}
+        for epoch in setup.epochs():
+            metrics["loss"], metrics["batches"] = 0.0, 0
+            setup.trains(HALF)
+            metrics["loss"] += loss_of(epoch)
+            metrics["batches"] += 2
+            if metrics["loss"] < best["loss"] and metrics["batches"] == 2:
+                best["loss"] = metrics["loss"]
+            losses.append(loss_of(epoch))
+            history["loss"].append(loss_of(epoch))
+            history["seconds"] = [*history["seconds"], 0.1]
+            stages["shown"] += 1
+            if len(losses) % 2 == 0:
+                print(f"{losses[-1]:.2f}", sum(losses) / len(losses), stages["shown"])
+            if history["loss"][-1] < 1.5:
+                print("good", history["loss"])
+            verdict = trial.report(losses[-1], epoch, metrics={"mean": sum(losses) / len(losses)})
+            setup.saves(best=best["loss"])
+            if verdict.stops or history["loss"][-1] > 99:
+                break
+
+    assert not lines(caplog, train)
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_rate_lowered_by_hand_and_not_saved_is_warned_of(caplog, saves):
+    def train(trial):
+        setup = Setup(trial)
+        if setup.state and saves:
+            setup.sgd.load_state_dict(setup.state["sgd"])
+        for epoch in trial.epochs():
+            setup.trains(HALF)
+            for group in setup.sgd.param_groups:
+                group["lr"] *= 0.5
+            trial.report(loss_of(epoch), epoch)
+            setup.saves(sgd=setup.sgd.state_dict())
+
+    found = lines(caplog, train)
+    assert ["its SGD started with the first learning rate" in text for text in found] == [True] * (not saves)
+
+
+@pytest.mark.parametrize("by", ["epoch", "batch", "constant"])
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_rate_that_each_epoch_sets_before_its_first_step_is_not(caplog, by, at):
+    def train(trial):
+        setup = Setup(trial)
+        for epoch in trial.epochs():
+            if by == "epoch":
+                setup.sgd.param_groups[0]["lr"] = trial.config["lr"] * 0.5**epoch
+            for place, batch in enumerate(HALF):
+                if by == "batch":
+                    setup.sgd.param_groups[0]["lr"] = trial.config["lr"] * (1.0 - place / 4)
+                setup.trains([batch])
+            trial.report(loss_of(epoch), epoch)
+            setup.saves()
+
+    assert not lines(caplog, train, at=(at,))
+
+
+def test_what_a_program_trains_before_it_loads_the_state_is_no_start_of_its_loop(caplog):
+    def train(trial):
+        bad, steps, average = 0, 0, None
+        for warm_up in range(3):  # its steps come before the state is loaded
+            setup = Setup(trial)
+            average = AveragedModel(setup.net)
+            setup.trains(HALF)
+            steps += warm_up
+        if setup.state:
+            setup.net.load_state_dict(setup.state["net"])
+            average.load_state_dict(setup.state["average"])
+            bad, steps = setup.state["bad"], setup.state["steps"]
+        for epoch in setup.epochs():
+            setup.trains(HALF)
+            average.update_parameters(setup.net)
+            bad, steps = bad + (epoch > 2), steps + 2
+            verdict = trial.report(loss_of(epoch), epoch)
+            setup.saves(bad=bad, steps=steps, average=average.state_dict())
+            if verdict.stops or bad > 9:
+                break
+
+    assert not lines(caplog, train)
+
+
+# -- what all trials share ---------------------------------------------------------------------------------------------
+
+
+class Curriculum:
+    def __init__(self):
+        self.level = 0
+
+    def target(self):
+        return 3.0 + self.level
+
+    def harder(self):
+        self.level += 1
+
+
+class Best:
+    """Saves the best model of all trials."""
+
+    def __init__(self):
+        self.loss, self.epoch, self.seen = math.inf, 0, 0
+
+    def update(self, loss, epoch):
+        self.seen += 1
+        self.shown = self.seen
+        if loss < self.loss:
+            self.loss, self.epoch = loss, epoch
+        if self.seen % 2 == 0:
+            print(f"{self.seen} epochs, best {self.loss}")
+        return self
+
+
+class Resets(EarlyStopping):
+    def reset(self):
+        self.counter, self.best = 0, math.inf
+
+
+def searched(caplog, train):
+    study = Study({"lr": Float(0.01, 0.2)}, Minimize("val_loss"), max_epochs=4, policy=RandomSearch(2), seed=0)
+    with caplog.at_level(logging.INFO, "haltune"):
+        study.optimize(train)
+    return [text for text in caplog.messages if "starts with" in text]
+
+
+@pytest.mark.parametrize("over", ["range", "epochs"])
+def test_a_stopper_and_a_curriculum_that_all_trials_share_are_named(caplog, over):
+    stopper, data = EarlyStopping(99), Curriculum()
+
+    def train(trial):
+        setup = Setup(trial)
+        for epoch in setup.epochs() if over == "range" else trial.epochs():
+            setup.trains(loader)
+            loader.dataset.set_level()
+            data.harder()
+            trial.report(loss_of(epoch) + data.target(), epoch)
+            if stopper(loss_of(epoch)):
+                break
+
+    class Harder(torch.utils.data.Dataset):
+        def __init__(self):
+            self.level = self.reads = 0
+
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, place):
+            self.reads += 1
+            return HALF[0][0][place], HALF[0][1][place] + self.level
+
+        def set_level(self):
+            self.level += 1
+
+    loader = DataLoader(Harder())
+
+    (hint,) = searched(caplog, train)
+    assert "loader.dataset.level = 4 (0 where another trial started)" in hint
+    assert "reads" not in hint
+    assert "data.level = 4 (0 where another trial started)" in hint
+    assert "stopper.counter = 2 (0 where another trial started)" in hint
+    assert "make one for each trial, within the loop" in hint
+
+
+def test_a_record_of_all_trials_a_stopper_of_each_and_one_that_is_reset_are_not(caplog):
+    best, resets = Best(), Resets(99)
+
+    def train(trial):
+        setup, stopper = Setup(trial), EarlyStopping(99)
+        resets.reset()
+        for epoch in trial.epochs():
+            setup.trains(HALF)
+            best.update(loss_of(epoch), epoch)
+            trial.report(loss_of(epoch), epoch)
+            if stopper(loss_of(epoch)) or resets(loss_of(epoch)):
+                break
+
+    assert not searched(caplog, train)
