@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import stable_baselines3 as sb3
 import torch
-from fits import Case, slowly
+from fits import Case, few
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -195,4 +195,7 @@ CASES = {
     "what a callback sets by steps": half(a2c, others=lambda: [Exploration(False)], ent_coef=0.5),
     "a schedule that is a method of a callback": half(lowered),
 }
-CASES = slowly(CASES, "A2C, normalized and evaluated")
+CASES = few(
+    CASES, "PPO, normalized and evaluated", "generators of the module and the class of an environment",
+    "what a policy has outside its parameters", "what a callback sets by steps",
+)  # fmt: skip
