@@ -133,6 +133,8 @@ class Port(Fits):
             self.decline_pause()
             verdict = self.verdict or verdict
         self._states.reported(self)
+        if not self._over_folds:  # otherwise the fold looks
+            self._weights.looks(sys._getframe())
         if judge:  # otherwise it delivers late what it reported before
             self._signals.reported()
         self._lap, self._unheard = session.monotonic(), None  # at the end: a call that is interrupted may be repeated

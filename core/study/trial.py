@@ -224,7 +224,6 @@ class Trial(LoopPort, KnowsAttributes):
             self.decline_pause()
             self.warn(f"A {self._name} cannot be paused, because {why}; it keeps training", once=True)
             return self.verdict or verdict
-        self._weights.looks(sys._getframe(1))
         if self._block is not None and not self.stated and self._placed is not True:  # otherwise it trains elsewhere
             self._doubts_draws()
         return verdict
@@ -802,6 +801,7 @@ class Fold(Trial):
         verdict = trial.record(self._of_trial(report), judge)
         self._look()
         self._recorded(before, report.epoch, updates, idle)
+        self._weights.looks(sys._getframe())
         if self._at_end:
             self._mark_end()
             return self.verdict or verdict  # a pause is the trial's, between two folds

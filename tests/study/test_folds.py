@@ -368,6 +368,7 @@ def test_a_pause_between_folds_needs_nothing_of_the_loop() -> None:
 
 
 def test_a_budget_that_ends_between_folds_needs_nothing_of_the_loop() -> None:
+    random.seed(1)
     s, starts, drawn = study(epochs=4), [], []
     for budget in (Budget(trials=1, epochs=2), Budget(trials=1)):
         s.budget = budget

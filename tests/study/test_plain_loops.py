@@ -408,3 +408,19 @@ def test_a_record_of_all_trials_a_stopper_of_each_and_one_that_is_reset_are_not(
                 break
 
     assert not searched(caplog, train)
+
+
+def test_a_second_trial_that_a_shared_stopper_ends_after_an_epoch_gets_no_advice_on_its_verdict(caplog):
+    stopper = EarlyStopping(1)
+
+    def train(trial):
+        setup = Setup(trial)
+        for epoch in trial.epochs():
+            setup.trains(HALF)
+            trial.report(loss_of(epoch), epoch)
+            if stopper(loss_of(epoch)):
+                break
+
+    (hint,) = searched(caplog, train)
+    assert "stopper.best = 1 (inf where another trial started)" in hint
+    assert not [text for text in caplog.messages if "always true" in text]
