@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from haltune._utils import learners
+from haltune._utils.data import persistent
 from haltune._utils.interruption import caller
 from haltune.errors import NotSupported
 
@@ -926,7 +927,18 @@ def buffers(torch):
     return unsaved_buffers(net) == [("seen", net.seen)] and bool(net.seen)
 
 
+def workers(torch):
+    loader = torch.utils.data.DataLoader([1, 2], num_workers=1, persistent_workers=True)
+    unread = persistent([("train.loader", loader)])
+    assert len([*loader]) == 2
+    return (unread, persistent([("train.loader", loader)])) == (None, "loader")
+
+
 TORCH = {
+    "a loader has its workers as _iterator once it is read": (
+        "a plain loop would pause with workers that persist, or not pause because of a loader that it never reads",
+        workers,
+    ),
     "what refers to an optimizer has its schedules, with last_epoch, _last_lr and _get_lr_called_within_step": (
         "a plain loop that does not load its schedule would resume with other rates",
         schedules,
