@@ -4,7 +4,7 @@
     fits, breaks                              a fit that calls no hook after an exception, and the exception
     adopt, recall, heartbeat, mark_lost       a process that trains the trial, or waits for one that does
 
-A callback for a framework needs little of this: `docs/reference/port.md` says what.
+A callback for a framework needs little of this: the reference of the port says what.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from haltune._utils import learners
+from haltune._utils.data import persistent
 from haltune._utils.interruption import caller
 from haltune.errors import NotSupported
 
@@ -1000,6 +1001,13 @@ def buffers(torch):
     return unsaved_buffers(net) == [("seen", net.seen)] and bool(net.seen)
 
 
+def workers(torch):
+    loader = torch.utils.data.DataLoader([1, 2], num_workers=1, persistent_workers=True)
+    unread = persistent([("train.loader", loader)])
+    assert len([*loader]) == 2
+    return (unread, persistent([("train.loader", loader)])) == (None, "loader")
+
+
 class Draws:
     """A data set that draws in its worker, from torch's generator."""
 
@@ -1046,6 +1054,10 @@ TORCH = {
     "a schedule has _get_closed_form_lr() and _step_count, and one of several its _schedulers and _milestones": (
         "hints about schedules that fall until the end, and about those that a program does not load",
         next_rates,
+    ),
+    "a loader has its workers as _iterator once it is read": (
+        "a plain loop would pause with workers that persist, or not pause because of a loader that it never reads",
+        workers,
     ),
     "what refers to an optimizer has its schedules, with last_epoch, _last_lr and _get_lr_called_within_step": (
         "a plain loop that does not load its schedule would resume with other rates",
