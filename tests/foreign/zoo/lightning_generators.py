@@ -35,16 +35,18 @@ class Noise(torch.nn.Module):
         return inputs + 0.1 * torch.randn(inputs.shape, generator=self.generator) if self.training else inputs
 
 
-class Langevin(torch.optim.SGD):
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
+class Langevin(torch.optim.Optimizer):
+    def __init__(self, weights, lr):
+        super().__init__(weights, {"lr": lr})
         self.numbers = torch.Generator().manual_seed(3)
 
-    def step(self, closure=None):
-        loss = super().step(closure)
+    def step(self, closure):
+        with torch.enable_grad():
+            loss = closure()
         with torch.no_grad():
             for group in self.param_groups:
                 for weight in group["params"]:
+                    weight.add_(weight.grad, alpha=-group["lr"])
                     weight.add_(torch.randn(weight.shape, generator=self.numbers), alpha=0.01)
         return loss
 
