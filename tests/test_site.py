@@ -128,7 +128,7 @@ def shown() -> Iterator[tuple[str, list[str]]]:
         for listed in re.findall(r"^__all__ = (\[.*?\])", path.read_text(encoding="utf-8"), re.M | re.S):
             if name not in INNER:
                 yield name, re.findall(r'"(\w+)"', listed)
-    inner = re.compile("base|behind|boosting|changes|functions|reporter|resume_check|schedules|trainer_state")
+    inner = re.compile("base|behind|boosting|changes|functions|objects|reporter|resume_check|schedules|trainer_state")
     for path in (p for p in (package / "callbacks").glob("[!_]*.py") if not inner.fullmatch(p.stem)):
         told = re.findall(r"^class ([A-Z]\w*)", path.read_text(encoding="utf-8"), re.M)
         yield f"haltune.callbacks.{path.stem}", told
