@@ -225,7 +225,7 @@ class LoopPort(Port):
 
         Args:
             under_way: Returns whether the fit still runs. A flag would stay set after the exception, so ask the stack:
-                `haltune.callbacks.base.caller("fit", "tinyfit") is not None`.
+                `haltune.callbacks.base.caller("fit", "tinyfit.") is not None`.
         """
         self._fit = under_way
         if under_way is None and self.alone:
