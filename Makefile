@@ -106,7 +106,7 @@ gpu:
 # Keras is tested in processes of its own, which the others start.
 FRAMEWORKS := $(wildcard tests/callbacks/test_*.py) tests/callbacks/lightning tests/callbacks/transformers tests/foreign \
 	tests/launch/test_distributed_program.py tests/test_pages.py tests/test_docs.py tests/test_readme.py \
-	tests/test_docstrings_of_doors.py tests/study/test_retries.py tests/test_live_trainings.py \
+	tests/test_docstrings_of_doors.py tests/study/test_plain_loops.py tests/study/test_retries.py tests/test_live_trainings.py \
 	tests/ray_tune tests/launch/ray/test_keeper.py tests/syne_tune tests/optuna/test_wandb_sweeps.py \
 	tests/laws/test_any_lightning.py tests/laws/test_any_trainer.py tests/laws/test_any_torch_loop.py
 # these have tests for a program without a framework, too
