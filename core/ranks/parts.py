@@ -10,9 +10,11 @@ Every rank runs the same code:
 from __future__ import annotations
 
 import contextvars
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Self, TypeVar
 
 from .group import torch_ranks
@@ -21,7 +23,7 @@ from .place import ThisProcess, this
 
 T = TypeVar("T")
 Said = Callable[[], Any]  # returns what rank 0 answered, or raises its exception
-_within = contextvars.ContextVar("within", default=False)  # a decision: inner decisions are part of it
+_last = contextvars.ContextVar[Any]("last", default=None)  # the last decision that is sent, a Sent
 _alone = contextvars.ContextVar("alone", default=False)
 
 
@@ -44,18 +46,32 @@ class Decision:
 class Sent(Decision):
     """A decision of rank 0. Its outcome goes to the other ranks, also Ctrl-C, because they must not wait."""
 
+    _block: FrameType | None = None  # the call that has the block; None: it has not entered, or left it
+
     def __init__(self, part: Part, topic: str, writer: Writer) -> None:
         self._part, self._topic, self._writer = part, topic, writer
 
     def __enter__(self) -> Self:
-        self._token = _within.set(True)
+        _last.set(self)
+        self._block = sys._getframe(1)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        _within.reset(self._token)
+        self._block = None
         failed = None if error is None else error_to_json(error)
         answer = self.answer if error is None else None
         self._writer.write(Outcome(self._part, self._topic, self._part.position, answer, failed))
+
+
+def _within() -> bool:
+    """Return whether this is called within the block of a decision that is sent: inner decisions are part of it.
+
+    Ctrl-C may end a block in the first step of its `__exit__`, so it is over once its call has ended.
+    """
+    block, frame = getattr(_last.get(), "_block", None), sys._getframe()
+    while block is not None and frame is not None and frame is not block:
+        frame = frame.f_back
+    return block is not None and frame is not None
 
 
 class Part(SentLog):
@@ -72,7 +88,7 @@ class Part(SentLog):
         itself in any case; it does not raise rank 0's exception. Raises RankLost if rank 0 is gone or silent, LeaseLost
         after `last`.
         """
-        if topic is None or self._writer is None or _within.get() or not self._writer.writes:
+        if topic is None or self._writer is None or _within() or not self._writer.writes:
             return Decision()
         return Sent(self, topic, self._writer)
 

@@ -26,7 +26,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -289,16 +289,17 @@ class Checkpoints:
         parts = where.relative_to(self.folder).parts if where.is_relative_to(self.folder) else ()
         return len(parts) > 1 and bool(_FOLDER.fullmatch(parts[0]))
 
-    def supersede(self, latest: Path, counted: str | None = None) -> None:
+    def supersede(self, latest: Path, counted: str | None = None, begun: Sequence[str] = ()) -> None:
         """Delete the trial's checkpoints of the same kind from this or earlier attempts, except `latest`.
 
-        counted: the path of a state with which the trial still counts; see History.kept.
+        counted: the path of a state with which the trial still counts; see History.kept. begun: names of the files that
+        are being written.
         """
         trial, found = _FOLDER.fullmatch(latest.parent.name), _FILE.fullmatch(latest.name)
         folder = self.of(int(trial[1])) if trial else None
         if folder is None or found is None or not disk.is_folder(folder):
             return
-        kept = {latest.name, os.path.basename(counted or latest), *self._undecided}
+        kept = {latest.name, os.path.basename(counted or latest), *self._undecided, *begun}
         for path, kind, attempt in _files(folder):
             belongs = any(path.name == name or path.name.startswith(name + ".") for name in kept)
             if kind == found[1] and attempt <= int(found[2]) and not belongs:

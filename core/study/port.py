@@ -270,13 +270,15 @@ class Port(Fits):
         """
         state = self._begins_save(keep)
         path = self._session.once(self, "starts to be saved", partial(self._states.path, self, state, suffix), Path)
-        self._states.begun[path] = keep, state
+        self._states.begun[path] = keep, self.epoch, state
         return path
 
     def commit_save(
         self, temporary: Path, seconds: float = 0.0, keep: bool | float = False, resumes_only: bool = False
     ) -> str:
         """Make the state at a path of `begin_save` the trial's checkpoint, and return its path.
+
+        It is the state of where `begin_save` was called, also if reports have come since.
 
         Args:
             temporary: The path, with the whole state: a file or a folder.
@@ -290,9 +292,14 @@ class Port(Fits):
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
         self._need_held()
-        session, (asked, state) = self._session, self._states.begun.pop(Path(temporary), (None, None))
-        if state is None or keep is not asked or resumes_only:  # `is`, as 1.0 == True
+        unknown, session = (None, self.epoch, None), self._session
+        asked, since, begun = self._states.begun.pop(Path(temporary), unknown)
+        if (state := begun) is None or keep is not asked or resumes_only:  # `is`, as 1.0 == True
             state = self._begins_save(keep, resumes_only)
+        if begun is not None and self.epoch > since:
+            upcoming = next((e for e in self.history.trial(self.id).epochs if e > since), self.epoch)
+            state.position = float(upcoming if begun.early else since)
+            state.early = False
         began = session.monotonic()
         self._sign_weights()
         state.weights = self._mark

@@ -482,16 +482,19 @@ class Session:
         self.change(work, topic, attempt=attempt, patient=attempt.patient)
 
     def checkpointed(
-        self, attempt: Attempt, path: str, seconds: float, keep: bool | float = False, **facts: Any
-    ) -> bool:
+        self, attempt: Attempt, path: str, seconds: float, keep: bool | float = False, position: float | None = None,
+        **facts: Any,
+    ) -> bool:  # fmt: skip
         """Append a checkpoint; return False if this worker no longer holds the trial. See Trial.checkpointed.
 
-        keep: True for the checkpoint of the best epoch, which is not one to continue from. facts: further fields of
-        the event of one to continue from.
+        keep: True for the checkpoint of the best epoch, which is not one to continue from. position: of the report that
+        it is of. Default: None, the last one. facts: further fields of the event of one to continue from.
         """
         checkpoints = self.log.checkpoints
         logged = checkpoints.recorded(path)
-        work = partial(_checkpointed, attempt=attempt, path=logged, seconds=seconds, keep=keep, facts=facts)
+        work = partial(
+            _checkpointed, attempt=attempt, path=logged, seconds=seconds, keep=keep, position=position, facts=facts
+        )
         held: bool | None = self.change(work, attempt=attempt, patient=attempt.patient)
         if held is None and not keep:  # the others do not wait for its event
             attempt.checkpoint = checkpoints.located(logged)
@@ -659,12 +662,13 @@ def _events(store: Store, name: str, patience: float) -> Callable[[int, int], li
 
 
 def _checkpointed(
-    replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float, facts: Mapping[str, Any]
-) -> bool:
+    replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float, position: float | None,
+    facts: Mapping[str, Any],
+) -> bool:  # fmt: skip
     now, content = replica.log_sleep(attempt), replica.checkpoints.content
     event: ev.Kept | ev.Checkpointed = (ev.Kept if keep else partial(ev.Checkpointed, **facts, content=content(path)))(
-        at=now, trial=attempt.id, attempt=attempt.attempt, epoch=saved_epoch(attempt, keep), path=path,
-        seconds=seconds,
+        at=now, trial=attempt.id, attempt=attempt.attempt, epoch=saved_epoch(attempt, keep, position),
+        path=path, seconds=seconds,
     )  # fmt: skip
     if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt, now=now)):
         return True
@@ -674,6 +678,7 @@ def _checkpointed(
     )
 
 
-def saved_epoch(attempt: Attempt, keep: bool | float) -> float:
-    """Return the epoch whose state is saved. keep: see Trial.save."""
-    return float(attempt.epoch if isinstance(keep, bool) else keep)
+def saved_epoch(attempt: Attempt, keep: bool | float, position: float | None = None) -> float:
+    """Return the epoch whose state is saved. keep: see Trial.save. position: see `Session.checkpointed`."""
+    last = attempt.epoch if position is None else position
+    return float(last if isinstance(keep, bool) else keep)

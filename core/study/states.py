@@ -46,6 +46,7 @@ class State:
     weights: str = ""  # mark of its model, see `Port.sign`
     of: float | None = None  # position of an earlier report, if the state has its weights
     unlike: float | None = None  # `of`, or the last report if it was trained after that; None: it has the last value
+    position: float | None = None  # of the report that it is of; None: the last one
     declined: Verdict | None = None  # the PAUSE that was declined, because a full disk has left it out
 
 
@@ -66,8 +67,8 @@ class States:
 
     def __init__(self, session: Session, draws: Draws) -> None:
         self._session, self._draws = session, draws
-        # temporary path -> a state that a loop writes itself, until it commits it, and the `keep` of its start
-        self.begun: dict[Path, tuple[bool | float, State]] = {}
+        # temporary path -> a state that a loop writes itself, until it commits it; and `keep` and position at its start
+        self.begun: dict[Path, tuple[bool | float, float, State]] = {}
 
     @property
     def trained(self) -> bool:
@@ -184,15 +185,17 @@ class States:
         session, path, t = self._session, state.path, self._session.log.history.trial(attempt.id)
         # the state to resume from is kept as that of the best epoch, and this one replaces it
         replaces = t.kept is not None and t.kept == t.checkpoint and t.checkpoint_epoch == attempt.epoch and not own
-        best = state.keep is False and not state.resumes_only and (self.keeps(attempt, True) or replaces)
+        last = state.position in (None, attempt.epoch)
+        best = last and state.keep is False and not state.resumes_only and (self.keeps(attempt, True) or replaces)
         # an error may come after the append, so the file stays; the next save deletes files that the log lacks
-        facts = {"resumes_only": state.resumes_only, "weights": state.weights}
+        facts = {"resumes_only": state.resumes_only, "weights": state.weights, "position": state.position}
         if not session.checkpointed(attempt, path, state.seconds, state.keep, **facts):
             if not own and session.checkpoints.is_written(path):
                 discard(Path(path))
             return False
         if not own:
-            session.checkpoints.supersede(Path(path), session.log.history.kept(attempt.id))
+            begun = [temporary.name for temporary in self.begun]
+            session.checkpoints.supersede(Path(path), session.log.history.kept(attempt.id), begun)
         if best:
             session.checkpointed(attempt, path, 0.0, True)
         elif state.of is not None and state.keep is False and self.keeps(attempt, state.of):

@@ -17,6 +17,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from interrupted import default_ctrl_c, uninterrupted
 from two_ranks import run_ranks
 from whims import PAUSE, PROBLEM, STOP, Whims
 
@@ -27,11 +28,13 @@ from haltune.log.decisions import Wait
 from haltune.log.events import to_json, verdict_to_json
 from haltune.ranks import programs
 from haltune.ranks.lines import Reader, Writer
-from haltune.ranks.parts import Follower, Part
+from haltune.ranks.parts import Follower, Part, Sent
 from haltune.ranks.place import ThisProcess
 from haltune.store.memory import MemoryStore
 from haltune.study import session
 from haltune.trackers import track
+
+__all__ = ["default_ctrl_c"]
 
 
 class Pair:
@@ -245,6 +248,26 @@ def test_a_callback_on_rank_0_alone_is_refused_in_a_sentence(tmp_path: Path, mon
     first.attaches(2)  # it does not know one of them
     second.attaches(1)
     first.attaches(1)
+
+
+@pytest.mark.usefixtures("default_ctrl_c")
+def test_after_ctrl_c_anywhere_in_a_decision_the_next_one_is_sent() -> None:
+    sent: list[Any] = []
+    part = Part("search", SimpleNamespace(writes=True, write=sent.append))  # type: ignore[arg-type]
+
+    def decides() -> bool:
+        with part.decision("reports") as decision:  # type: ignore[union-attr]
+            with part.decision("keeps") as inner:  # type: ignore[union-attr]
+                inner.answer = 0
+            decision.answer = 1
+        return True
+
+    place = 1
+    while uninterrupted(decides, place) is None:
+        assert isinstance(part.decision("ends"), Sent), place
+        place += 1
+    assert place > 5
+    assert {one.topic: one.answer for one in sent if one.error is None} == {"reports": 1}
 
 
 def test_rank_0_alone_launches_and_sends_to_trackers(tmp_path: Path) -> None:

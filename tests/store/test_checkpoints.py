@@ -626,14 +626,14 @@ def test_who_wakes_late_supersedes_no_checkpoint_of_a_later_attempt(
     late.report(0.5)
     supersede = Checkpoints.supersede
 
-    def asleep_before(kept: Checkpoints, latest: Path, counted: str | None) -> None:
+    def asleep_before(*of: Any) -> None:
         monkeypatch.setattr(Checkpoints, "supersede", supersede)
         world.clock.now += 601
         other = world.ask(world.another())
         assert other.checkpoint is None or other.epoch > 0
         other.report(0.6)
         newer.append(other.save(write("newer")))
-        supersede(kept, latest, counted)
+        supersede(*of)
 
     monkeypatch.setattr(Checkpoints, "supersede", asleep_before)
     late.save(write("older"))

@@ -325,6 +325,46 @@ def test_a_save_that_is_given_up_leaves_nothing_and_the_next_one_counts() -> Non
     assert Path(trial.commit_save(path)).read_text() == "the whole"
 
 
+@pytest.mark.parametrize("by_torch", [False, True])
+@pytest.mark.parametrize("counts_itself", [False, True])
+def test_a_state_that_is_begun_before_a_report_and_committed_after_it_is_of_that_report(
+    by_torch: bool, counts_itself: bool
+) -> None:
+    train_epoch = steps_of_torch() if by_torch else lambda: None
+    study = pausing_study(epochs=3)
+    while isinstance(trial := study.ask(), Trial):
+        with trial:
+            trained = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            assert trained == trial.epoch
+            for epoch in range(trained + 1, 4) if counts_itself else trial.epochs():
+                train_epoch()
+                path = trial.begin_save()
+                path.write_text(f"{epoch}")
+                verdict = trial.report(0.5)
+                trial.commit_save(path)
+                if verdict.stops:
+                    break
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_a_state_is_of_the_epoch_at_which_it_was_begun_and_no_other_one_deletes_it_before_it_is_committed(
+    by_torch: bool,
+) -> None:
+    train_epoch = steps_of_torch() if by_torch else lambda: None
+    study, paths = pausing_study(at=(), epochs=3), []
+    with study.ask() as trial:
+        for epoch in trial.epochs():
+            train_epoch()
+            trial.report(0.5)
+            paths.append(trial.begin_save())
+            paths[-1].write_text(f"{epoch}")
+            if epoch > 1:
+                assert Path(trial.commit_save(paths[-2])).read_text() == f"{epoch - 1}"
+        trial.commit_save(paths[-1])
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [1, 2, 3]
+
+
 @pytest.mark.parametrize(("by_torch", "times"), [(False, 1), (True, 1), (True, 2)])
 @pytest.mark.parametrize("by_parts", [False, True])
 @pytest.mark.parametrize("at", [1, 2])
