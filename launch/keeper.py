@@ -295,8 +295,8 @@ class Carried(Checkpoints):
     def used(self) -> int:
         return int(self._ask(Checkpoints.used))
 
-    def supersede(self, latest: Path, counted: str | None = None) -> None:
-        super().supersede(latest, counted)
+    def supersede(self, latest: Path, counted: str | None = None, begun: Sequence[str] = ()) -> None:
+        super().supersede(latest, counted, begun)  # the keeper gets only files that are whole
         self._ask(supersede, self.recorded(latest), counted)
 
     def trials(self) -> list[int]:

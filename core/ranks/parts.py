@@ -68,7 +68,8 @@ def _within() -> bool:
 
     Ctrl-C may end a block in the first step of its `__exit__`, so it is over once its call has ended.
     """
-    block, frame = getattr(_last.get(), "_block", None), sys._getframe()
+    block: FrameType | None = getattr(_last.get(), "_block", None)
+    frame: FrameType | None = sys._getframe()
     while block is not None and frame is not None and frame is not block:
         frame = frame.f_back
     return block is not None and frame is not None

@@ -188,8 +188,8 @@ class States:
         last = state.position in (None, attempt.epoch)
         best = last and state.keep is False and not state.resumes_only and (self.keeps(attempt, True) or replaces)
         # an error may come after the append, so the file stays; the next save deletes files that the log lacks
-        facts = {"resumes_only": state.resumes_only, "weights": state.weights, "position": state.position}
-        if not session.checkpointed(attempt, path, state.seconds, state.keep, **facts):
+        facts = {"resumes_only": state.resumes_only, "weights": state.weights}
+        if not session.checkpointed(attempt, path, state.seconds, state.keep, state.position, **facts):
             if not own and session.checkpoints.is_written(path):
                 discard(Path(path))
             return False
