@@ -27,8 +27,9 @@ import numpy as np
 
 from .around import attributes, frames, is_own, of_program, own_classes
 from .code import carried_by, counted_globals
-from .decides import answers_by, decides, only_shows
+from .decides import answers_by, decides, in_module_only_shows, only_shows
 from .interruption import variables
+from .opens import opens
 
 # str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
 Number = float | str | None
@@ -98,7 +99,11 @@ class Numbers:
                 changed = (
                     (key, value) for key, value in now.items() if first != trial and value != then.get(key, value)
                 )
-                found |= {f"{name}.{key}": (value, then[key]) for key, value in changed if answers_by(kind, key)}
+                found |= {
+                    f"{name}.{key}": (value, then[key])
+                    for key, value in changed
+                    if answers_by(kind, key) and not opens(None, f"self.{key}", kind)
+                }
         return found
 
     def in_loop(self, place: Hashable, frame: FrameType) -> bool:
@@ -129,9 +134,9 @@ class Numbers:
                 again = name in then and name in first and first[name] == value != then[name]
                 doubted = name.endswith("]") or _is_record(value, then.get(name))
                 plain = not isinstance(then.get(name), str)
-                if again and (
-                    decides(code, name, line, around) if doubted else not (plain and only_shows(code, name, kind))
-                ):
+                if not again or opens(code, name, kind):
+                    continue
+                if decides(code, name, line, around) if doubted else not (plain and only_shows(code, name, kind)):
                     found[name] = value, then[name]
         return found
 
@@ -206,8 +211,10 @@ def _of_module(frame: FrameType) -> dict[str, Number]:
     """Return the numbers of the program's module that one of its functions reads, and then sets by `global`."""
     loop = next(frames(frame), None)
     held = {} if loop is None else dict(loop.f_globals)
-    own = (one for one in held.values() if type(one) is FunctionType and loop and one.__globals__ is loop.f_globals)
-    names = {name for one in own for name in counted_globals(one.__code__)}
+    own = [one for one in held.values() if type(one) is FunctionType and loop and one.__globals__ is loop.f_globals]
+    codes = [one.__code__ for one in own]
+    counted = {name for code in codes for name in counted_globals(code)}
+    names = {n for n in counted if not in_module_only_shows(tuple(code for code in codes if n in code.co_names), n)}
     return {name: number for name in names & held.keys() if type(number := _number(held[name])) in (int, float)}
 
 
