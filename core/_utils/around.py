@@ -72,7 +72,7 @@ def attributes(value: Any) -> dict[str, Any]:
     """Return the attributes of an object of the program; none of others, and of one that raises if it is asked."""
     if of_program(type(value)):
         with suppress(Exception):
-            return dict(vars(value))
+            return {name: one for name, one in [*vars(value).items()] if type(type(one).__module__) is str}
     return {}
 
 

@@ -79,8 +79,9 @@ def persistent(variables: Variables) -> str | None:
     """Return the name of a loader of torch whose workers have started and persist, or None."""
     for name, value in _reached(variables):
         # torch has no public name for the workers: without it, a loader that is read only later would count
-        if getattr(value, "persistent_workers", False) is True and vars(value).get("_iterator", value) is not None:
-            return name.partition(".")[2]
+        with suppress(Exception):  # a data set of the program that raises another error than AttributeError if asked
+            if getattr(value, "persistent_workers", False) is True and vars(value).get("_iterator", value) is not None:
+                return name.partition(".")[2]
     return None
 
 

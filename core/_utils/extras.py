@@ -124,6 +124,8 @@ def _print(one: Any, places: tuple[int, ...] | None) -> _Print:
     """Return a text that changes with these weights of a model, or with another state; "" if it has none."""
     with suppress(Exception):  # such as parameters that are not made yet
         if hasattr(one, "parameters"):
+            if getattr(one, "n_averaged", None) == 0:  # the first update of such an average takes the model's weights
+                return "", places
             weights = [*one.parameters()]
             return str(Marks.of(weights[i] for i in places).together) if places else "", places
         values = _values(state_of(one))

@@ -60,7 +60,7 @@ def variables(call: FrameType | None) -> dict[str, Any]:
     if call is None:
         return {}
     held, code = call.f_locals, call.f_code
-    found = dict(held)
+    found = {name: one for name, one in [*held.items()] if type(type(one).__module__) is str}  # a proxy may hide it
     if sys.version_info < (3, 13) and code.co_flags & CO_OPTIMIZED and sys.getrefcount(held) <= _REFERENCES:
         for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):  # others are of exec, and only there
             held.pop(name, None)

@@ -27,7 +27,7 @@ import numpy as np
 
 from .around import attributes, frames, is_own, of_program, own_classes
 from .code import carried_by, counted_globals
-from .decides import answers_by, decides, only_shows
+from .decides import answers_by, decides, in_module_only_shows, only_shows
 from .interruption import variables
 
 # str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
@@ -206,8 +206,10 @@ def _of_module(frame: FrameType) -> dict[str, Number]:
     """Return the numbers of the program's module that one of its functions reads, and then sets by `global`."""
     loop = next(frames(frame), None)
     held = {} if loop is None else dict(loop.f_globals)
-    own = (one for one in held.values() if type(one) is FunctionType and loop and one.__globals__ is loop.f_globals)
-    names = {name for one in own for name in counted_globals(one.__code__)}
+    own = [one for one in held.values() if type(one) is FunctionType and loop and one.__globals__ is loop.f_globals]
+    codes = [one.__code__ for one in own]
+    counted = {name for code in codes for name in counted_globals(code)}
+    names = {n for n in counted if not in_module_only_shows(tuple(code for code in codes if n in code.co_names), n)}
     return {name: number for name in names & held.keys() if type(number := _number(held[name])) in (int, float)}
 
 

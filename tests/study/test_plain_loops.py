@@ -255,6 +255,54 @@ def test_records_for_a_plot_or_a_log_and_entries_that_each_epoch_sets_are_not_na
     assert not lines(caplog, train)
 
 
+class Mean:
+    def __init__(self):
+        self.sum = self.count = 0
+
+    def update(self, value):
+        self.sum, self.count = self.sum + value, self.count + 1
+
+    @property
+    def mean(self):
+        return self.sum / max(self.count, 1)
+
+
+def test_a_best_value_a_mean_and_a_count_that_only_decide_what_is_printed_are_not_named(caplog):
+    def train(trial):
+        setup, best, at, steps, seconds = Setup(trial), math.inf, 0, 0, Mean()
+        for epoch in setup.epochs():
+            setup.trains(HALF)
+            seconds.update(0.1)
+            left = seconds.mean * 3
+            if steps % 4 == 0:
+                print(f"step {steps}")
+            steps += 2
+            if loss_of(epoch) < best:
+                best, at = loss_of(epoch), epoch
+                print("best", best, at)
+            print(f"{left:.1f} seconds left")
+            verdict = trial.report(loss_of(epoch), epoch)
+            setup.saves()
+            if verdict.stops:
+                break
+
+    assert not lines(caplog, train)
+
+
+def test_an_average_that_has_not_started_where_a_trial_pauses_is_not_warned_of(caplog):
+    def train(trial):
+        setup = Setup(trial)
+        average = AveragedModel(setup.net)
+        for epoch in trial.epochs():
+            setup.trains(HALF)
+            if epoch >= 5:
+                average.update_parameters(setup.net)
+            trial.report(loss_of(epoch), epoch)
+            setup.saves()
+
+    assert not lines(caplog, train)
+
+
 @pytest.mark.parametrize("saves", [False, True])
 def test_a_rate_lowered_by_hand_and_not_saved_is_warned_of(caplog, saves):
     def train(trial):
