@@ -111,7 +111,7 @@ FRAMEWORKS := $(wildcard tests/callbacks/test_*.py) tests/callbacks/lightning te
 	tests/laws/test_any_lightning.py tests/laws/test_any_trainer.py tests/laws/test_any_torch_loop.py
 # these have tests for a program without a framework, too
 BOTH := tests/study/test_best_model.py tests/study/test_learners.py tests/study/test_numbers.py \
-	tests/study/test_random_state.py tests/study/test_starting_again.py tests/utils/test_signals.py
+	tests/study/test_starting_again.py tests/utils/test_signals.py
 with-frameworks:
 	$(PY) -m pytest -q -rs $(CHOSEN) $(FRAMEWORKS) $(BOTH)
 without-frameworks:

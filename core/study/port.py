@@ -3,7 +3,7 @@
     hook -> callback -> Reporter.report -> Port.record -> Session.change (rank, retry, lock)
          -> judging.record -> policy.judge, Replica.append -> Store.append
 
-docs/reference/port.md says what a callback for a framework needs. `Fits` holds what a fit trains, for every
+The reference of the port says what a callback for a framework needs. `Fits` holds what a fit trains, for every
 loop; `LoopPort` adds what only haltune's own loops and launchers state; `Trial` adds what users call.
 """
 
