@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from haltune._utils.around import of_library
 from haltune._utils.code import assigned, mentioned, read_first, set_first
 from haltune.errors import NotSupported
 from haltune.study.port import Port
@@ -129,8 +130,8 @@ def leave_data(data: Iterable[tuple[str, Any]]) -> None:
 
 
 def _marks(callback: Any) -> Marks:
-    of_library = (base for base in type(callback).__mro__ if objects.of_library(base.__module__))
-    names = {name for base in of_library for name in _COUNTS.get(base.__name__, ())}
+    libraries = (base for base in type(callback).__mro__ if of_library(base.__module__))
+    names = {name for base in libraries for name in _COUNTS.get(base.__name__, ())}
     return {name: plain.mark(value) for name, value in vars(callback).items() if name in names}
 
 
@@ -142,10 +143,8 @@ def _own_marks(callback: Any) -> Marks:
     """Return the marks of what a callback of the program's counts: numbers and texts, without times and records."""
     kind = type(callback)
     if kind not in _COUNTED:
-        found = set() if objects.of_library(kind.__module__) else mentioned(kind, names_of=read_first)
-        hooks = {
-            name for base in kind.__mro__ if objects.of_library(base.__module__) for name in vars(base)
-        } - _NO_HOOKS
+        found = set() if of_library(kind.__module__) else mentioned(kind, names_of=read_first)
+        hooks = {name for base in kind.__mro__ if of_library(base.__module__) for name in vars(base)} - _NO_HOOKS
         _COUNTED[kind] = found - mentioned(kind, tuple(hooks), set_first)
     held = {name: value for name, value in vars(callback).items() if name in _COUNTED[kind]}
     held = {name: value for name, value in held.items() if type(value) in objects.PLAIN and value is not None}
@@ -163,7 +162,7 @@ def _of_data(part: Any) -> Marks:
     each pass, or set_epoch, sets first. Of an object of a library, what `set_again` names counts.
     """
     kind, again, found = type(part), set_again(part), dict[str, str]()
-    own = not objects.of_library(kind.__module__)
+    own = not of_library(kind.__module__)
     skip = mentioned(kind, _READS, assigned) if own else set[str]()
     skip |= mentioned(kind, ("__iter__",), set_first) if own else set[str]()
     skip |= set_by_epoch(kind) if hasattr(part, "set_epoch") else set[str]()

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.around import of_library, of_program
 from haltune._utils.code import assigned, loaded, mentioned, set_first
 from haltune._utils.generators import is_generator, set_states, states_of
 from haltune._utils.own_generators import generators_in
@@ -271,7 +272,7 @@ def tensors_in(value: Any, depth: int) -> Iterator[Any]:
         inner: Iterable[Any] = ()
         if isinstance(value, (list, tuple, dict)):
             inner = value.values() if isinstance(value, dict) else value
-        elif objects.of_program(type(value)):
+        elif of_program(type(value)):
             inner = objects.attributes_of(value).values()
         for one in inner:
             yield from tensors_in(one, depth - 1)
@@ -329,7 +330,7 @@ def printed(value: Any, known: set[int], depth: int = 3) -> Any:
     generators = repr(states_of(generators_in(value, code=False)))
     inner = getattr(value, "__dict__", {}).items()
     whole = generators, {k: printed(None if objects.is_opened(value, k, v) else v, known, depth - 1) for k, v in inner}
-    if not objects.of_library(type(value).__module__) or objects.has_state(value):
+    if not of_library(type(value).__module__) or objects.has_state(value):
         return whole
     return _OfLibrary(value, whole, {"generators": generators, **_state_in(value, known, depth)})
 
@@ -368,10 +369,10 @@ def _state_in(value: Any, known: set[int], depth: int) -> dict[str, Any]:
 
     def search(value: Any, place: str, depth: int) -> None:
         kind = type(value)
-        own = any(objects.of_library(base.__module__) for base in kind.__mro__) or objects.of_program(kind)
+        own = any(of_library(base.__module__) for base in kind.__mro__) or of_program(kind)
         if isinstance(value, np.ndarray):
             found[f"{place}[]"] = printed(value, known, depth)
-        elif objects.has_state(value) or (own and not objects.of_library(kind.__module__)):
+        elif objects.has_state(value) or (own and not of_library(kind.__module__)):
             if (one := printed(value, known, depth)) is not None:
                 found[place] = one
         elif depth and not callable(value):
@@ -502,7 +503,7 @@ def own_modules(*models: Any) -> list[tuple[str, Any]]:
         (f"model {i}/{name}", module)
         for i, model in enumerate(models)
         for name, module in model.named_modules()
-        if not objects.of_library(type(module).__module__)
+        if not of_library(type(module).__module__)
     ]
 
 
@@ -511,7 +512,7 @@ def is_own(part: Any, place: str) -> bool:
 
     place: its name in the loader.
     """
-    return not objects.of_library(type(part).__module__) or is_library_sampler(part, place)
+    return not of_library(type(part).__module__) or is_library_sampler(part, place)
 
 
 def set_again(part: Any) -> str | None:
@@ -526,7 +527,7 @@ def set_again(part: Any) -> str | None:
 def is_library_sampler(part: Any, place: str) -> bool:
     """Return whether an object of a torch loader is a library's sampler that may keep an order. place: see `is_own`."""
     home = type(part).__module__
-    other = objects.of_library(home) and home.partition(".")[0] not in _OF_SAMPLERS
+    other = of_library(home) and home.partition(".")[0] not in _OF_SAMPLERS
     return other and place.endswith(("sampler", "batches"))
 
 
@@ -540,7 +541,7 @@ def _parts_of(*loaders: Any) -> list[tuple[str, Any]]:
     found: dict[int, tuple[str, Any]] = {}
 
     def search(part: Any, place: str) -> None:
-        if isinstance(part, types.MethodType) and objects.of_program(type(part.__self__)):
+        if isinstance(part, types.MethodType) and of_program(type(part.__self__)):
             part = part.__self__
         if hasattr(part, "__dict__") and id(part) not in found and len(place) < 100:
             found[id(part)] = place, part

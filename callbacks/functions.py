@@ -14,6 +14,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.around import of_library, of_program
 from haltune._utils.code import counted_globals, names_in
 from haltune._utils.generators import is_generator
 from haltune._utils.own_generators import of_code
@@ -167,7 +168,7 @@ def _parts(functions: Iterable[Any], seen: set[int] | None = None) -> Iterator[A
             yield one
         held = [*(value for value, _ in objects.variables_of(one).values()), *getattr(one, "__dict__", {}).values()]
         kinds = (types.FunctionType, types.MethodType, partial)
-        inner = (v for v in held if isinstance(v, kinds) or (not own and callable(v) and objects.of_program(type(v))))
+        inner = (v for v in held if isinstance(v, kinds) or (not own and callable(v) and of_program(type(v))))
         yield from _parts([v for v in inner if not from_library(getattr(v, "__self__", v))], seen)
 
 
@@ -188,11 +189,11 @@ def refers(function: Any, to: Any, depth: int = 4) -> bool:
         names = names_in(function.__code__)
         used = [value for value, _ in objects.variables_of(function).values()] + [*(function.__defaults__ or ())]
         for one in (*used, *(function.__globals__.get(name) for name in names)):
-            whole = one is to or not objects.of_program(type(one))
+            whole = one is to or not of_program(type(one))
             held += [one] if whole else _named(one, names)
     elif isinstance(function, (dict, list, tuple)) and len(function) <= _FEW:
         held = [*(function.values() if isinstance(function, dict) else function)]
-    elif objects.of_program(type(function)):
+    elif of_program(type(function)):
         held = [*objects.attributes_of(function).values()]
     return any(refers(one, to, depth - 1) for one in held)
 
@@ -203,7 +204,7 @@ def _named(one: Any, names: set[str]) -> list[Any]:
     The object itself may then be passed on.
     """
     kind = type(one)
-    if not objects.of_program(kind):
+    if not of_program(kind):
         return []
     held = objects.attributes_of(one)
     held = {**held, **getattr(one, "_modules", {})} if hasattr(one, "named_parameters") else held  # of torch
@@ -220,4 +221,4 @@ def _name(one: Any) -> str:
 
 def from_library(one: Any) -> bool:
     """Return whether a function, or the class of an object, is of an installed package or of haltune."""
-    return objects.of_library(one.__module__ if isinstance(one, types.FunctionType) else type(one).__module__)
+    return of_library(one.__module__ if isinstance(one, types.FunctionType) else type(one).__module__)

@@ -41,8 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.around import of_library as of_library  # callbacks ask it here
-from haltune._utils.around import of_program as of_program
+from haltune._utils.around import of_library, of_program
 from haltune._utils.code import cells_of, opened_by
 from haltune._utils.generators import damaged, is_generator, kind_of, new_generator, of_generator, set_generator
 from haltune.errors import InvalidInput, NotSupported

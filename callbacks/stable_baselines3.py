@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune._utils.around import own_classes
+from haltune._utils.around import of_library, own_classes
 from haltune._utils.code import counted_globals
 from haltune._utils.generators import set_states, states_of
 from haltune._utils.interruption import Interruption, caller
@@ -49,7 +49,7 @@ from .changes import (
     warn_of_failed,
 )  # fmt: skip
 from .functions import OwnFunctions
-from .objects import PLAIN, is_showing, of_library, put_back, state_of
+from .objects import PLAIN, is_showing, put_back, state_of
 from .plain import is_data, is_shared, mark, note
 
 # algorithm -> the trial, its attempt, and the steps that the algorithm had made before the trial

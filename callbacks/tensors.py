@@ -46,9 +46,6 @@ def _sums(flat: Any) -> tuple[Any, Any]:
     return bits.view(torch.int64).sum()[None], flat[whole:]
 
 
-FSDP1 = "FullyShardedDataParallel"  # the class of modules under the first version of FSDP
-
-
 def outside(models: Iterable[Any], optimizers: Iterable[Any], copies: bool = False) -> list[Any]:
     """Return the weights that torch's optimizers train outside the models, such as those of a loss.
 

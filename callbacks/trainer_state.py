@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.around import of_library
 from haltune._utils.generators import damaged, set_states, states_of
 from haltune._utils.own_generators import generators_in, of_owners
 from haltune._utils.randomness import capture, checked, of_devices, restore, restore_devices
@@ -98,7 +99,7 @@ class Unsaved(Portable):
         self._replaced = Replaced()
         self._of_modules = of_modules(of["id"])
         kind: type = type(trainer)
-        theirs = () if objects.of_library(kind.__module__) else _assigned(kind)
+        theirs = () if of_library(kind.__module__) else _assigned(kind)
         self._of_trainer = Attributes(of["id"], *theirs)  # what a class of the program adds to the Trainer
         self._pass: dict[str, Any] = {}  # random states at the start of the present pass
         self._print: Any = None  # random states before the data are read
@@ -568,13 +569,13 @@ def _losses(trainer: Any) -> list[Any]:
 
 def _own_trainer(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the Trainer with its name, if the program's class made it."""
-    if not objects.of_library(type(trainer).__module__):
+    if not of_library(type(trainer).__module__):
         yield type(trainer).__qualname__.rpartition(".")[2], trainer
 
 
 def _assigned(kind: type, within: bool = False) -> frozenset[str]:
     """Return the names of the attributes that the methods of a class's library bases assign. within: after __init__."""
-    libraries = (base for base in kind.__mro__ if objects.of_library(base.__module__))
+    libraries = (base for base in kind.__mro__ if of_library(base.__module__))
     return frozenset().union(*(_assigned_by(base, within) for base in libraries))
 
 

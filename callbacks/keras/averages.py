@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from haltune._utils.around import of_library
 from haltune._utils.code import mentioned
 from haltune._utils.learners import first_numbers
 
-from .. import objects
 from ..reporter import digest
 
 _SETS = {"set_weights", "assign", "load_weights", "copy_"}
@@ -50,7 +50,7 @@ def _held(model: Any, callbacks: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     shapes = [[tuple(weight.shape) for weight in weights] for weights in _weights(model)]
     for callback in callbacks.values():
         kind = type(callback)
-        if objects.of_library(kind.__module__) or not mentioned(kind, ("on_epoch_end",)) & _SETS:
+        if of_library(kind.__module__) or not mentioned(kind, ("on_epoch_end",)) & _SETS:
             continue
         for name, value in vars(callback).items():
             arrays = [*value.values()] if isinstance(value, dict) else value

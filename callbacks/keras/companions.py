@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from haltune._utils import generators
+from haltune._utils.around import of_library
 from haltune._utils.code import mentioned
 from haltune.errors import NotSupported
 from haltune.study.fits import weak
@@ -394,7 +395,7 @@ _READ: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()  # class -> the n
 def _read_by(kind: type) -> set[str]:
     """Return the names that the code of a class uses: its own code, or that of Keras."""
     if kind not in _READ:
-        _READ[kind] = mentioned(kind, libraries=objects.of_library(kind.__module__))
+        _READ[kind] = mentioned(kind, libraries=of_library(kind.__module__))
     return _READ[kind]
 
 

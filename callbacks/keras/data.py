@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from haltune._utils import generators, own_generators, randomness
-from haltune._utils.around import own_classes
+from haltune._utils.around import of_library, own_classes
 from haltune._utils.code import functions_in
 from haltune._utils.interruption import caller, variables
 from haltune.errors import NotSupported
@@ -354,7 +354,7 @@ def _functions_of(source: Any) -> list[Any]:
         if hasattr(one, "_inputs"):
             parts = (part for dataset in _upstream(one) for part in vars(dataset).values())
             left += [f for part in parts if (f := getattr(part, "_func", None)) is not None]
-        elif isinstance(one, types.FunctionType) and objects.of_library(one.__module__):
+        elif isinstance(one, types.FunctionType) and of_library(one.__module__):
             left += [value for value, _ in objects.variables_of(one).values()]
         elif _is_tf(one) and hasattr(one, "_generator"):  # of from_generator
             left.append(one._generator)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from haltune._utils import generators, own_generators
-from haltune._utils.around import own_classes
+from haltune._utils.around import of_library, of_program, own_classes
 from haltune._utils.code import functions_in, mentioned
 from haltune.study import Study
 from haltune.study.port import Port
@@ -75,7 +75,7 @@ def owners_in(model: Any, callbacks: Mapping[str, Any]) -> dict[str, Any]:
     # those that its own train_step calls
     losses += [one for part in (model, *layers) for one in vars(part).values() if isinstance(one, Loss)]
     once = {id(one): (i, one) for i, one in reversed([*enumerate(losses)])}.values()
-    own = {i: one for i, one in once if hasattr(one, "__dict__") and not objects.of_library(type(one).__module__)}
+    own = {i: one for i, one in once if hasattr(one, "__dict__") and not of_library(type(one).__module__)}
     return owners | {f"loss {i}": one for i, one in own.items()} | {**callbacks}
 
 
@@ -151,7 +151,7 @@ def slots_of(name: str, owner: Any, seen: set[int] | None = None) -> list[Slot]:
     seen = {id(owner)} if seen is None else seen
     if isinstance(owner, types.MethodType):
         slots: list[Slot] = []
-        if id(owner.__self__) not in seen and objects.of_program(type(owner.__self__)):
+        if id(owner.__self__) not in seen and of_program(type(owner.__self__)):
             slots = [(f"{name}/self", owner.__self__, lambda value: None)]
     elif isinstance(owner, types.FunctionType):
         slots = [(f"{name}/{key}", *one) for key, one in objects.variables_of(owner).items()]
@@ -234,7 +234,7 @@ def _globals(name: str, owner: Any) -> list[Slot]:
                     found[f"{path}{at}"] = f"{path}{at}", one, one.assign
                 elif isinstance(one, SeedGenerator):
                     found[f"{path}{at}"] = f"{path}{at}{SEED}", one, _stays
-            if generators.is_generator(value) or type(value) in (list, tuple, dict) or objects.of_program(type(value)):
+            if generators.is_generator(value) or type(value) in (list, tuple, dict) or of_program(type(value)):
                 for at, one in own_generators.generators_in(value, depth=3, code=False).items():
                     if generators.is_generator(one):
                         found[f"{path}{at[1:]}"] = f"{path}{at[1:]}", one, _stays
@@ -302,7 +302,7 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, (dict, list, tuple)):
         items: Any = value.items() if isinstance(value, dict) else enumerate(value)
         yield from items
-    elif hasattr(value, "__dict__") and not isinstance(value, _CODE) and objects.of_program(type(value)):
+    elif hasattr(value, "__dict__") and not isinstance(value, _CODE) and of_program(type(value)):
         yield from vars(value).items()
 
 

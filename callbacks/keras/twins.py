@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
+from haltune._utils.around import of_library
 from haltune.display import clipped, one_line
 
-from .. import objects, plain
+from .. import plain
 from . import companions, places
 from .draws import capture_randomness, set_randomness
 from .optimizers import layers_of, optimizers_of
@@ -107,11 +108,7 @@ def own_parts(model: Any) -> dict[str, Any]:
     """Return the parts of a model that have classes of the program, by their names."""
     parts = places.owners_in(model, {})
     parts |= {f"part {i}": one for i, one in enumerate(model.metrics)}
-    return {
-        n: one
-        for n, one in parts.items()
-        if hasattr(one, "get_config") and not objects.of_library(type(one).__module__)
-    }
+    return {n: one for n, one in parts.items() if hasattr(one, "get_config") and not of_library(type(one).__module__)}
 
 
 def rules(weight: Any) -> list[Any]:
@@ -176,7 +173,7 @@ def unserialized(model: Any) -> str | None:
     except Exception as error:
         return clipped(" ".join(str(error).split()), _SHOWN)
     for one in (*tree.flatten(getattr(model, "loss", None)), *model.metrics):
-        if (given := getattr(one, "_fn_kwargs", None)) and objects.of_library(type(one).__module__):
+        if (given := getattr(one, "_fn_kwargs", None)) and of_library(type(one).__module__):
             with suppress(Exception):  # a function of the program's that only custom_objects name
                 again = type(one).from_config(one.get_config())
                 if plain.mark(again._fn_kwargs) != plain.mark(given):

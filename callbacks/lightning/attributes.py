@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from haltune._utils.around import of_library, of_program
 from haltune.display import one_line
 from haltune.errors import NotSupported
 from haltune.ranks import Group
@@ -50,7 +51,7 @@ class Snapshot:
         self._marks = marked(trainer)
         self._copies: list[str] = []
         modules = trainer.lightning_module.named_modules()
-        theirs = {f"module.{name}" for name, part in modules if objects.of_library(type(part).__module__)}
+        theirs = {f"module.{name}" for name, part in modules if of_library(type(part).__module__)}
         for owner, held, _ in _all_owners(trainer):
             marks = self._marks[owner]
             earlier = before.get(owner, marks)
@@ -263,7 +264,7 @@ def _inner(owner: str, held: Mapping[str, Any], saved: Container[int], depth: in
         if isinstance(value, (list, tuple, dict)) and len(value) <= _FEW:
             items = [(f".{key}", one) for key, one in (value.items() if isinstance(value, dict) else enumerate(value))]
         for key, one in items:
-            if objects.of_program(type(one)):
+            if of_program(type(one)):
                 inner = objects.attributes_of(one)
                 if depth and any(_with_state(part) or hasattr(part, "named_parameters") for part in inner.values()):
                     yield f"{place}{key}", inner, partial(object.__setattr__, one)
@@ -353,7 +354,7 @@ def _held_weights(trainer: Any, owners: Container[str]) -> dict[str, str]:
             if itself or type(value) in objects.PLAIN:
                 continue
             parts = {name: value}
-            if is_owner := objects.of_program(type(value)) and _place(owner, name) in owners:
+            if is_owner := of_program(type(value)) and _place(owner, name) in owners:
                 parts = {f"{name}.{key}": one for key, one in objects.attributes_of(value).items()}
             for place, one in parts.items():
                 weights = [*_weights_in(one, known, 3 - is_owner)]
@@ -404,7 +405,7 @@ def _weights_in(value: Any, known: set[int], depth: int) -> Iterator[Any]:
     elif isinstance(value, (list, tuple, deque, dict)):
         for one in value.values() if isinstance(value, dict) else value:
             yield from _weights_in(one, known, depth - 1)
-    elif objects.of_program(type(value)):
+    elif of_program(type(value)):
         for one in objects.attributes_of(value).values():
             yield from _weights_in(one, known, depth - 1)
     elif of_lightning(type(value)):
@@ -419,7 +420,7 @@ def _has_environment(value: Any, depth: int = 2) -> bool:
     kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__}
     if kinds & {(package, name) for package in ("gymnasium", "gym") for name in ("Env", "VectorEnv")}:
         return True
-    inner = objects.attributes_of(value).values() if depth and objects.of_program(type(value)) else ()
+    inner = objects.attributes_of(value).values() if depth and of_program(type(value)) else ()
     return any(_has_environment(one, depth - 1) for one in inner)
 
 

@@ -97,7 +97,7 @@ class OwnGenerators:
 class Restarts:
     """Generators in variables of a loop that haltune does not restore: those that start again where a trial resumes.
 
-    Their states before the first steps of two epochs, and at a pause, show it. One that each epoch makes anew is meant.
+    Their states before the first steps of two epochs, and at a pause, show it. Each epoch may make one again.
     """
 
     _starts: dict[Hashable, dict[str, Any]] = field(default_factory=dict)  # by trial: before its first step

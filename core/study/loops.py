@@ -326,7 +326,8 @@ def raises_through(frame: FrameType | None) -> bool:
     """Return whether a generator, with this frame, is closed by an exception that leaves the loop over it.
 
     Python closes it at once, and shows the exception to no code of the generator. But a traceback names the function
-    with the loop and the instruction at which it is; a `break` has none.
+    with the loop and the instruction at which it is; a `break` has none. Without it, a training that an exception ended
+    would count as one that ended by itself.
     """
     while frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR:  # others may wrap it, as a progress bar
         frame = frame.f_back
