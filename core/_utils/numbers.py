@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .around import attributes, frames, is_own, of_program, own_classes
-from .code import carried_by, counted_globals
+from .code import carried_by, counted_globals, only_adds
 from .decides import answers_by, decides, in_module_only_shows, only_shows
 from .interruption import variables
 
@@ -129,6 +129,7 @@ class Numbers:
                 again = name in then and name in first and first[name] == value != then[name]
                 doubted = name.endswith("]") or _is_record(value, then.get(name))
                 plain = not isinstance(then.get(name), str)
+                again = again and not (value == _EMPTY and kind is None and only_adds(code, name, begins))
                 if again and (
                     decides(code, name, line, around) if doubted else not (plain and only_shows(code, name, kind))
                 ):
@@ -248,7 +249,7 @@ def _inside(
     """Yield the numbers in a value of that name, to a depth; at the last one plain numbers alone."""
     number = _number(value)
     if number is not _OTHER:
-        if depth or type(number) in (bool, int, float):
+        if depth or type(number) in _KINDS:
             yield name, number, kind
     elif depth and type(value) is dict:
         held: list[tuple[Any, Any]] = []

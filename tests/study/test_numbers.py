@@ -59,18 +59,22 @@ def test_a_patience_that_begins_again_is_hinted_at_once_with_its_values(caplog, 
     )
 
 
-def test_numbers_of_an_object_of_the_program_and_a_rate_in_a_training_loop_are_named(caplog):
+def test_numbers_of_objects_of_the_program_and_a_rate_in_a_training_loop_are_named(caplog):
+    class Run:
+        def __init__(self):
+            self.patience = Patience()
+
     def train(trial):
-        patience, rate = Patience(), 0.5
+        run, rate = Run(), 0.5
         restored(trial)
         for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("{}"))):
-            patience.step(value(epoch))
+            run.patience.step(value(epoch))
             rate *= 0.5
             loop.report(value(epoch))
 
     (hint,) = search(caplog, train)
-    found = "patience.best = None (1 where it paused), patience.used = 0 (1 where it paused)"
-    assert f"{found}, rate = 0.5 (0.0625 where it paused)" in hint
+    found = "rate = 0.5 (0.0625 where it paused), run.patience.best = None (1 where it paused), run.patience.used = 0"
+    assert found in hint
 
 
 def test_a_function_that_keeps_its_own_locals_finds_its_objects_there(caplog):
@@ -210,6 +214,25 @@ def test_data_that_a_loop_collects_and_a_resumed_one_lacks_are_named_and_a_recor
     (hint,) = search(caplog, train)
     memory = "memory.memory = no elements (3 elements where it paused)"
     assert f"with {memory}, pool = 2 indices (5 indices where it paused), as" in hint
+
+
+def test_collected_data_that_the_loop_does_not_read_are_not_named(caplog):
+    def train(trial):
+        pictures, memory, batches = [], [], []
+        restored(trial)
+        for epoch in trial.epochs():
+            pictures.append(np.zeros(2))
+            pictures.extend([pictures[-1] + 1])
+            memory.append(np.zeros(2))
+            batches.append(np.zeros(2))
+            drawn = memory[0] + sum(batches)
+            trial.report(value(epoch) + drawn.sum())
+            trial.save(lambda path: path.write_text("{}"))
+        return [picture.sum() for picture in pictures]
+
+    (hint,) = search(caplog, train)
+    empty = "no elements (3 elements where it paused)"
+    assert f"with batches = {empty}, memory = {empty}, as" in hint
 
 
 def test_collected_data_that_the_program_restores_are_not_named(caplog):
