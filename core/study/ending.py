@@ -89,6 +89,12 @@ def warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, max_f
             "fast_dev_run nothing is reported. For a script of `haltune run`, name its metrics under [metrics] in the "
             "study file, or let it report to haltune.current_trial()."
         )
+        if any(len(t.epochs) for t in history.trials):  # so the program does report
+            text = (
+                f"Trial {attempt.id} ended without one report, though other trials reported. If its loop started "
+                "after the last epoch, as of a file that all trials share, load only trial.checkpoint. If its program "
+                "handled an error, call trial.fail(error) there."
+            )
         if not history.any_success or history.failures_in_a_row >= max_failures:
             raise InvalidInput(f"{text} {_ANOTHER}")
         _log.warning(text)

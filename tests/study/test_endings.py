@@ -195,6 +195,17 @@ def test_a_trial_that_ends_without_a_report_says_how_to_report(world: World) -> 
     assert world.study.trials[0].error == "ended without one report"
 
 
+def test_a_trial_that_ends_without_a_report_after_others_reported_is_told_of_files_that_all_share(world, caplog):
+    first = world.ask()
+    first.report(0.5)
+    first.finish()
+    world.ask().finish()
+    (said,) = [r.getMessage() for r in caplog.records if "ended without one report" in r.getMessage()]
+    assert "though other trials reported" in said
+    assert "load only trial.checkpoint" in said
+    assert "after every epoch" not in said
+
+
 def test_ending_twice_is_ending_once(world: World) -> None:
     trial = world.ask()
     trial.report(0.1)
