@@ -19,6 +19,7 @@ from collections.abc import Collection, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,7 +34,7 @@ from .interruption import variables
 # str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
 Number = float | str | None
 _KINDS = (bool, int, float, type(None))
-_FEW = 4  # rows of an array, parts of a tuple
+_FEW = 4  # rows of an array, arrays in a dict or a tuple
 _OTHER = object()
 
 
@@ -251,13 +252,13 @@ def _inside(
     if number is not _OTHER:
         if depth or type(number) in _KINDS:
             yield name, number, kind
-    elif depth and type(value) is dict:
+    if depth and type(value) is dict:
         held: list[tuple[Any, Any]] = []
         with suppress(RuntimeError):  # another thread changes it
             held = [*value.items()] if len(value) <= _ENTRIES else []
         numbers = ((key, _number(one)) for key, one in held if type(key) is str and type(one) in (*_KINDS, list))
         yield from ((f"{name}[{key!r}]", number, kind) for key, number in numbers if number is not _OTHER)
-    elif depth:
+    elif depth and number is _OTHER:
         for key, one in _attributes(value).items():
             yield from _inside(f"{name}.{key}", one, type(value), depth - 1)
 
@@ -281,14 +282,24 @@ def _number(value: Any) -> Any:
             if str(value.dtype).startswith("key<") and value.shape == ():
                 value = sys.modules["jax"].random.key_data(value)
             elif value.dtype != np.uint32 or value.shape != (2,):
-                return _OTHER
+                return _of_array(value)
             return f"[{' '.join(map(str, np.asarray(value).ravel()))}]"
     if issubclass(kind, (np.ndarray, np.generic)) or hasattr(kind, "untyped_storage"):
         return _of_array(value)
-    if kind is tuple and 0 < len(value) <= _FEW:  # as the two states of an LSTM
-        parts = [_number(part) for part in value]
-        return " ".join(parts) if all(type(part) is str for part in parts) else _OTHER
+    if issubclass(kind, (dict, tuple)):  # as the two states of an LSTM, or that of an optimizer in JAX
+        parts = [*islice(_arrays_in(value), _FEW)]
+        return " ".join(parts) if parts else _OTHER
     return _size(value) if kind in (list, set, deque) else _OTHER
+
+
+def _arrays_in(value: Any) -> Iterator[str]:
+    """Yield the texts of the arrays in nested dicts and tuples."""
+    with suppress(RuntimeError):  # another thread changes it
+        for part in islice([*(value.values() if isinstance(value, dict) else value)], _ENTRIES):
+            if issubclass(type(part), (dict, tuple)):
+                yield from _arrays_in(part)
+            elif hasattr(type(part), "ndim") and (number := _number(part)) is not _OTHER:
+                yield number if isinstance(number, str) else f"[{number:.6g}]"
 
 
 def _of_array(value: Any) -> Any:

@@ -3,8 +3,9 @@
 import json
 import logging
 import math
+import pickle
 import sys
-from collections import deque
+from collections import deque, namedtuple
 from functools import partial
 from pathlib import Path
 
@@ -437,3 +438,28 @@ def test_a_random_key_of_jax_that_begins_again_is_named(caplog, typed):
     (hint,) = search(caplog, train)
     assert "Trial 0 has resumed after epoch 3 with key = [0 7] ([" in hint
     assert "fixed" not in hint
+
+
+@pytest.mark.parametrize("restores", [False, True])
+def test_a_state_of_an_optimizer_in_jax_that_starts_again_is_named(caplog, restores):
+    jax = pytest.importorskip("jax")
+    Adam = namedtuple("Adam", ["count", "mu"])
+
+    def train(trial):
+        params, state = {"w": jax.numpy.ones(3)}, (Adam(jax.numpy.zeros((), int), {"w": jax.numpy.zeros(3)}), ())
+        fixed, history = {"w": jax.numpy.zeros(2)}, {"loss": []}
+        if trial.checkpoint:
+            params, *kept = pickle.loads(open(trial.checkpoint, "rb").read())
+            state = (Adam(*kept), ()) if restores else state
+        for epoch in trial.epochs():
+            state = (Adam(state[0].count + 1, jax.tree.map(lambda m: m + 1, state[0].mu)), ())
+            params = jax.tree.map(lambda p, m: p - m, params, state[0].mu)
+            history["loss"].append(value(epoch) + float(fixed["w"].sum()))
+            trial.report(history["loss"][-1])
+            trial.save(lambda path: path.write_bytes(pickle.dumps(jax.device_get((params, *state[0])))))
+        return state
+
+    said = search(caplog, train)
+    assert restores == (not said)
+    if not restores:
+        assert "with state = [0] [0 0 0] ([3] [3 3 3] where it paused), as" in said[0]
