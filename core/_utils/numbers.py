@@ -249,9 +249,8 @@ def _inside(
 ) -> Iterator[tuple[str, Number, type | None]]:
     """Yield the numbers in a value of that name, to a depth; at the last one plain numbers alone."""
     number = _number(value)
-    if number is not _OTHER:
-        if depth or type(number) in _KINDS:
-            yield name, number, kind
+    if number is not _OTHER and (depth or type(number) in _KINDS):
+        yield name, number, kind
     if depth and type(value) is dict:
         held: list[tuple[Any, Any]] = []
         with suppress(RuntimeError):  # another thread changes it
@@ -287,19 +286,20 @@ def _number(value: Any) -> Any:
     if issubclass(kind, (np.ndarray, np.generic)) or hasattr(kind, "untyped_storage"):
         return _of_array(value)
     if issubclass(kind, (dict, tuple)):  # as the two states of an LSTM, or that of an optimizer in JAX
-        parts = [*islice(_arrays_in(value), _FEW)]
-        return " ".join(parts) if parts else _OTHER
+        arrays = [*islice(_arrays_in(value), _FEW)]
+        texts = [one if isinstance(one, str) else f"[{one}]" for one in map(_number, arrays) if one is not _OTHER]
+        return " ".join(texts) if any(one.ndim for one in arrays) else _OTHER
     return _size(value) if kind in (list, set, deque) else _OTHER
 
 
-def _arrays_in(value: Any) -> Iterator[str]:
-    """Yield the texts of the arrays in nested dicts and tuples."""
+def _arrays_in(value: Any) -> Iterator[Any]:
+    """Yield the arrays in nested dicts and tuples."""
     with suppress(RuntimeError):  # another thread changes it
         for part in islice([*(value.values() if isinstance(value, dict) else value)], _ENTRIES):
             if issubclass(type(part), (dict, tuple)):
                 yield from _arrays_in(part)
-            elif hasattr(type(part), "ndim") and (number := _number(part)) is not _OTHER:
-                yield number if isinstance(number, str) else f"[{number:.6g}]"
+            elif hasattr(type(part), "ndim"):
+                yield part
 
 
 def _of_array(value: Any) -> Any:

@@ -539,7 +539,8 @@ def _listed(numbers: Mapping[str, tuple[Number, Number]], where: str) -> str:
 
 
 def _shown(number: Number) -> str:
-    return f"{number:.6g}" if type(number) is float else str(number)
+    text = f"{number:.6g}" if type(number) is float else str(number)
+    return text if len(text) <= 40 else f"{text[:36]} ..."
 
 
 def _began(trial: Fits, optimizer: Any) -> str:
