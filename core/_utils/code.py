@@ -152,6 +152,17 @@ def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
     return {key: read for key, read in reads.items() if key in stored}
 
 
+@lru_cache(100)
+def carried_within(code: CodeType) -> dict[str, bool]:
+    """Return the same of variables of a function that functions within it set by `nonlocal`."""
+    found: dict[str, bool] = {}
+    for inner in [one for one in code.co_consts if isinstance(one, CodeType)]:
+        stored = {step.argval for step in dis.get_instructions(inner) if step.opname == "STORE_DEREF"}
+        carried = carried_by(inner) | carried_within(inner)
+        found |= {name: carried[name] for name in stored & {*inner.co_freevars} & {*code.co_cellvars}}
+    return found
+
+
 _ADDS = "append", "extend", "add"  # methods that add to data
 
 

@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .around import attributes, frames, is_own, of_program, own_classes
-from .code import carried_by, counted_globals, only_adds
+from .code import carried_by, carried_within, counted_globals, only_adds
 from .decides import answers_by, decides, in_module_only_shows, only_shows
 from .interruption import variables
 
@@ -130,9 +130,11 @@ class Numbers:
                 again = name in then and name in first and first[name] == value != then[name]
                 doubted = name.endswith("]") or _is_record(value, then.get(name))
                 plain = not isinstance(then.get(name), str)
-                again = again and not (value == _EMPTY and kind is None and only_adds(code, name, begins))
-                if again and (
-                    decides(code, name, line, around) if doubted else not (plain and only_shows(code, name, kind))
+                filled = value == _EMPTY and kind is None and not doubted and only_adds(code, name, begins)
+                if (
+                    again
+                    and not filled
+                    and (decides(code, name, line, around) if doubted else not (plain and only_shows(code, name, kind)))
                 ):
                     found[name] = value, then[name]
         return found
@@ -175,7 +177,7 @@ def _carried(loop: FrameType, begins: int) -> Iterator[tuple[str, Number, type |
     that function. Data are collected in a container that nothing sets, and weights train in place. Arrays that an epoch
     fills are no such data.
     """
-    carried = carried_by(loop.f_code, begins)
+    carried = carried_within(loop.f_code) | carried_by(loop.f_code, begins)
     for name, value, kind in _numbers(loop):
         of_class = {} if kind is None else _carried_by_methods(kind, loop.f_code)
         variable = name.partition(".")[0].partition("[")[0]

@@ -78,6 +78,26 @@ def test_numbers_of_objects_of_the_program_and_a_rate_in_a_training_loop_are_nam
     assert found in hint
 
 
+def test_a_number_that_a_function_within_sets_by_nonlocal_is_named(caplog):
+    def train(trial):
+        beta, seen, total = 0.0, 0, 0
+        restored(trial)
+
+        def train_epoch():
+            nonlocal beta, seen, total
+            seen, total = 0, total + beta
+            beta += 0.25 + seen
+
+        for epoch in trial.epochs():
+            total = 0
+            train_epoch()
+            trial.report(value(epoch) + beta + total)
+            trial.save(lambda path: path.write_text("{}"))
+
+    (hint,) = search(caplog, train)
+    assert "with beta = 0 (0.75 where it paused), as" in hint
+
+
 def test_a_function_that_keeps_its_own_locals_finds_its_objects_there(caplog):
     def train(trial):
         patience = Patience()
