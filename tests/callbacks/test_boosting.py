@@ -715,7 +715,7 @@ def test_a_pause_in_the_last_round_of_a_training_with_early_stopping_is_no_end_o
     assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 2, 8)]
 
 
-@pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
+@pytest.mark.filterwarnings("ignore:.*its best round, but")
 @pytest.mark.parametrize("first", [False, True])
 def test_early_stopping_that_does_not_stop_chooses_its_round_as_without_haltune(gradient, first):
     def trained(*ours):
@@ -981,6 +981,29 @@ def test_a_stop_of_a_cross_validation_keeps_the_rounds_trained(gradient):
     table = gradient.cv(gradient.callback(trial, gradient.fold_loss), rounds=9)
     assert table[gradient.fold_column] == trial.values
     assert (trial.epochs, trial.endings) == ([1, 2, 3], [None])
+
+
+@pytest.mark.parametrize("options", [{}, {"every": 4}])
+def test_a_cross_validation_with_early_stopping_counts_all_its_rounds_or_the_best_one(gradient, options):
+    if options and gradient.name == "xgboost":
+        pytest.skip("it reports each round")
+    trained = []
+    for of in ("last", "best"):
+        study, rounds = pausing_study(at=(), epochs=60, metric=Minimize(gradient.fold_loss, of=of), verbose=0), []
+        with warnings.catch_warnings(record=True) as told, study.ask() as trial:
+            warnings.simplefilter("always")
+            ours, counter = gradient.callback(trial, **options), gradient.each_round(rounds.append)
+            table = gradient.cv(ours, counter, *stopper(gradient, 2), rounds=60)
+        best, advised = table[gradient.fold_column], [str(w.message) for w in told]
+        trained.append(study.trials[0].epoch)
+        assert len(best) < len(rounds) == trained[-1] < 60
+        if of == "last":
+            assert len(advised) == 1
+            assert "b.cv after its best round, but a trial of this study counts with its last round" in advised[0]
+        else:
+            assert advised == []
+            assert study.best.value == best[-1] or gradient.name == "lightgbm"  # which stops by the other metric
+    assert trained[0] == trained[1]
 
 
 @lightgbm_alone
