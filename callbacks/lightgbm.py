@@ -87,7 +87,7 @@ class HaltuneCallback(Reporting):
     """
 
     _held = frozenset({"_own"})
-    _hint = "Call lgb.train(..., trial.max_epochs - trial.epoch, init_model=trial.checkpoint)"
+    _hint = "Train trial.max_epochs - trial.epoch rounds, and give lgb.train or fit init_model=trial.checkpoint"
     _before = 0  # rounds of this trial trained before this training
     _resumes = False  # whether it continues the trial's state
     _given = 0  # rounds that the trial started with

@@ -100,7 +100,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _base = "TrainingCallback"
     _install = "pip install xgboost"
     _held = frozenset({"_own"})
-    _hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
+    _hint = "Train trial.max_epochs - trial.epoch rounds, and give xgb.train or fit xgb_model=trial.checkpoint"
     _before = 0  # rounds of this trial trained before this training
     _ahead = 0  # those with which XGBoost's own numbers begin
     _given = 0  # rounds that the trial started with

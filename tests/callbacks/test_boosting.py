@@ -1051,6 +1051,15 @@ def test_an_estimator_in_scikit_learns_manner_reports_stops_and_resumes_exactly(
     np.testing.assert_array_equal(model.predict_proba(X), straight.predict_proba(X))
 
 
+def test_an_estimator_that_does_not_continue_is_told_of_the_arguments_of_its_own_fit(gradient):
+    name = f"{'validation_0' if gradient.name == 'xgboost' else 'valid_0'}-{gradient.loss}"
+    study = pausing_study(at=(2,), epochs=4, metric=name, verbose=0)
+    with study.ask() as trial:
+        estimator(gradient, trial, gradient.callback(trial))
+    with pytest.warns(HaltuneWarning, match=rf"rounds, and give .*train or fit {gradient.hint}"), study.ask() as trial:
+        estimator(gradient, trial, gradient.callback(trial))
+
+
 # LightGBM's own
 
 
