@@ -91,6 +91,15 @@ def full_name(monitor: str, metrics: Mapping[str, float], train: str, how: str) 
 # early stopping: the library keeps the model of its best round
 
 
+def advise_best(reporter: Reporter, library: str, cv: str | None) -> None:
+    """Warn if a study counts the last round of a training with early stopping. cv: the function, if it trains folds."""
+    stopping = f"{library}'s early stopping"
+    if cv is None:
+        reporter.advise_best(stopping)
+    else:
+        reporter.advise_best(stopping, keeps=f"cuts the results of {cv} after", of="the last one in these results")
+
+
 def keep_best(reporter: Reporter, write: Callable[[Path, int], object], suffix: str) -> None:
     """Keep the rounds up to the one with which the trial counts, if this is not the last; write(path, rounds)."""
     trial = reporter.trial

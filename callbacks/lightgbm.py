@@ -30,7 +30,7 @@ from haltune.study import Trial
 
 from . import carried
 from .base import Reporting
-from .boosting import CANNOT_FOLD, begins, full_name, given_by, is_cv, keep_best, named
+from .boosting import CANNOT_FOLD, advise_best, begins, full_name, given_by, is_cv, keep_best, named
 from .functions import OwnFunctions, from_library
 from .reporter import digest
 
@@ -87,7 +87,7 @@ class HaltuneCallback(Reporting):
     """
 
     _held = frozenset({"_own"})
-    _hint = "Call lgb.train(..., trial.max_epochs - trial.epoch, init_model=trial.checkpoint)"
+    _hint = "Train trial.max_epochs - trial.epoch rounds, and give lgb.train or fit init_model=trial.checkpoint"
     _before = 0  # rounds of this trial trained before this training
     _resumes = False  # whether it continues the trial's state
     _given = 0  # rounds that the trial started with
@@ -115,7 +115,7 @@ class HaltuneCallback(Reporting):
         of the training's arguments. Without them, what the program's callbacks, objective and metrics remember would
         start again in a resumed training.
         """
-        given = variables(caller("train", "lightgbm."))
+        given = _arguments()
         if "callbacks_before_iter" in given:
             metrics = given.get("feval")
             functions = [given.get("fobj"), *(metrics if isinstance(metrics, list) else [metrics])]
@@ -137,7 +137,7 @@ class HaltuneCallback(Reporting):
         """
         env.model.rollback_one_iter = _no_rollback
         if self._own is not None and env.iteration == env.begin_iteration:
-            self._own.parameters = dict(env.model.params)
+            self._own.parameters = {} if is_cv(env.model) else dict(env.model.params)
             if parameters:
                 env.model.reset_parameter(parameters)
             self._before, self._seen = self._place(env)[1], -1
@@ -153,7 +153,7 @@ class HaltuneCallback(Reporting):
         """
         from lightgbm.callback import _EarlyStoppingCallback, _RecordEvaluationCallback, _ResetParameterCallback
 
-        known = variables(caller("train", "lightgbm."))
+        known = _arguments()
         self._others, self._records, self._stoppers = [], [], []
         for name in ("callbacks_before_iter", "callbacks_after_iter"):
             callbacks = known.get(name, [])
@@ -259,7 +259,7 @@ class HaltuneCallback(Reporting):
         self._reporter.defer(Interruption.within("train", "lightgbm."))
         self.trial.before_end(lambda: self._end_unseen(env))
         if self._stoppers:
-            self._reporter.advise_best("LightGBM's early stopping")
+            advise_best(self._reporter, "LightGBM", "lgb.cv" if is_cv(env.model) else None)
 
     def _end(self, env: Any) -> None:
         self.trial.before_end(None)
@@ -331,7 +331,8 @@ class _Stopper:
         try:
             self._judge(env)
         except EarlyStopException as stop:
-            self._callback.trial.sign(_mark(env.model, stop.best_iteration + 1))
+            if not is_cv(env.model):
+                self._callback.trial.sign(_mark(env.model, stop.best_iteration + 1))
             self._callback._ends(env)
             raise
 
@@ -369,6 +370,11 @@ class _Stopper:
         for i in range(rounds):
             of_then = [_valued(row, column[i]) for row, column in zip(rows, before, strict=True)]
             self._see(env, iteration=self._first + i, evaluation_result_list=of_then)
+
+
+def _arguments() -> dict[str, Any]:
+    """Return the arguments and variables of the training under way."""
+    return variables(caller("train", "lightgbm.") or caller("cv", "lightgbm."))
 
 
 def _as_if(env: Any, **changed: Any) -> Any:

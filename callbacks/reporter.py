@@ -705,10 +705,14 @@ class Reporter:
         """Warn once a study for each sentence, or for each matter `about`."""
         self.trial.warn(sentence, about, once=True)
 
-    def advise_best(self, keeper: str, unit: str = "round", file: bool = False) -> None:
+    def advise_best(
+        self, keeper: str, unit: str = "round", file: bool = False, keeps: str = "keeps the model of",
+        of: str = "that of the model that is kept",
+    ) -> None:  # fmt: skip
         """Warn if `keeper`, a part of the library, keeps its best model but the study counts the last value.
 
         file: it only writes that model to a file, which the program may not use; then this is a hint.
+        keeps, of: what it keeps, and whose value counts then.
         """
         trial, goal = self.trial, self.trial.goal
         if isinstance(trial, Fold):
@@ -721,8 +725,8 @@ class Reporter:
         if file:
             do = f"If you use that model, {do[0].lower()}{do[1:]}"
         text = (
-            f"{keeper} keeps the model of its best {unit}, but {what} counts with its last {unit}. {do}, so that the "
-            "value is that of the model that is kept."
+            f"{keeper} {keeps} its best {unit}, but {what} counts with its last {unit}. {do}, so that the value is "
+            f"{of}."
         )
         if file:
             trial.hint(text, "best")

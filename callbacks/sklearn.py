@@ -30,11 +30,13 @@ from .reporter import nearest, need_trial, trains_another
 _SUFFIX = ".skops"
 _BOOSTERS = {"catboost", "lightgbm", "xgboost"}  # have callbacks of their own
 _AUTO = 10_000  # samples; with more, early_stopping="auto" stops a histogram gradient boosting
-_TRUSTED = (  # arrays of numbers, beyond those that skops trusts by default; a changed tree may read beyond its arrays
+_TRUSTED = (  # beyond what skops trusts by default: arrays of numbers; a changed tree may read beyond its arrays
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
     "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
     "sklearn.tree._tree.Tree",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "functools.partial",  # of a histogram gradient boosting with categories; skops lists what it calls, too
+    "sklearn.utils.validation.check_array",
 )
 
 

@@ -32,7 +32,7 @@ from haltune.study.trial import Fold
 
 from . import carried
 from .base import Reporting
-from .boosting import CANNOT_FOLD, STARTED, begins, full_name, given_by, is_cv, keep_best, named
+from .boosting import CANNOT_FOLD, STARTED, advise_best, begins, full_name, given_by, is_cv, keep_best, named
 from .functions import OwnFunctions
 from .reporter import digest, need_same_configuration
 
@@ -100,7 +100,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _base = "TrainingCallback"
     _install = "pip install xgboost"
     _held = frozenset({"_own"})
-    _hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
+    _hint = "Train trial.max_epochs - trial.epoch rounds, and give xgb.train or fit xgb_model=trial.checkpoint"
     _before = 0  # rounds of this trial trained before this training
     _ahead = 0  # those with which XGBoost's own numbers begin
     _given = 0  # rounds that the trial started with
@@ -160,7 +160,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         kinds = [(getattr(callback, name), *of) for name, of in _NUMBERING.items()]
         self._numbering = [(c, start, names) for c in callbacks for kind, start, names in kinds if isinstance(c, kind)]
         if any(isinstance(c, callback.EarlyStopping) for c in callbacks):
-            self._reporter.advise_best("XGBoost's early stopping")
+            advise_best(self._reporter, "XGBoost", "xgb.cv" if is_cv(model) else None)
         self._reporter.defer(Interruption.within("train", "xgboost."))
         return model
 

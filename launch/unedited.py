@@ -306,10 +306,11 @@ class Unedited(Child):
             self._obey()
         evaluates = unnamed or (self._knows_length and self._beyond == 1)  # perhaps its final model, at its end
         if beyond and not evaluates and not self._ignores:
+            length = length_argument(trial.unit)
+            do = "Name" if self._knows_length else f"Give the program its length: {{{length}}}. If it has that, name"
             trial.hint(
-                f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. Give "
-                f"the program its length: {{{length_argument(trial.unit)}}}. If it has that, name the column that "
-                f"counts {several_of(trial.unit)} as position under [metrics].",
+                f"Trial {trial.id} trains beyond {length}={trial.horizon} and ends there. {do} the column that counts "
+                f"{several_of(trial.unit)} as position under [metrics].",
                 "beyond",
             )
             self._end()
@@ -543,11 +544,11 @@ class Unedited(Child):
                     note += f" Each line that matches counts as one {trial.unit}; the last one was {line!r}."
                 elif self._metrics.by and self._metrics.first is None and trial.epoch == trial.horizon - 1:
                     note += f" If its first {trial.unit} has the number 0, write first = 0 under [metrics]."
-                trial.hint(
-                    f"{ended}. If it does not stop early by itself, give it its length: "
-                    f"{{{length_argument(trial.unit)}}}.{note}",
-                    "short",
-                )
+                if not self._knows_length:
+                    length = f"{{{length_argument(trial.unit)}}}"
+                    note = f" If it does not stop early by itself, give it its length: {length}.{note}"
+                if note:
+                    trial.hint(f"{ended}.{note}", "short")
         by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable
         trial.finish("completed" if by_itself or whole else "interrupted" if self._cut else None)
         return Ending()

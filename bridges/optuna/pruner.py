@@ -83,12 +83,6 @@ class Past:
         return np.random.default_rng([self.seed, PURPOSES[purpose], *keys])
 
 
-_FALLING = (
-    "A learning curve falls well below its best value, but the pruner judges by the last value. If the objective "
-    "returns the best value, use HaltunePruner(of='best')."
-)
-
-
 class HaltunePruner(optuna.pruners.BasePruner):
     """Pruner for Optuna: prunes a trial that is unlikely to beat the best, and writes the reason on the trial.
 
@@ -160,8 +154,13 @@ class HaltunePruner(optuna.pruners.BasePruner):
         verdict = self._verdict(study, trial)
         if verdict is None:
             return False
-        if "warning" in verdict.evidence:
-            self._warn_once("falling", _FALLING)
+        if warning := str(verdict.evidence.get("warning", "")):
+            curve = warning.partition(",")[0].capitalize()  # "A learning curve rises well above its best value"
+            self._warn_once(
+                "falling",
+                f"{curve}, but the pruner judges by the last value. If the objective returns the best value, use "
+                "HaltunePruner(of='best').",
+            )
         if trial.state is TrialState.RUNNING and (verdict.stops or "p_win" in verdict.evidence):
             p = verdict.evidence.get("p_win")
             found = {"reason": verdict.reason, "p_beats": p if p is not None and math.isfinite(p) else None}

@@ -72,7 +72,8 @@ def warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, max_f
         if replica.first_time("nothing saved", advice=True):
             _log.warning(
                 "Trial %d paused, but no checkpoint was saved after %s. %s. To save one, call trial.save(write) "
-                "after trial.report(value), or use TrainingLoop(trial, save=write), or BOBOS(), which never pauses.",
+                "after trial.report(value) and before break, or use TrainingLoop(trial, save=write), or BOBOS(), which "
+                "never pauses.",
                 attempt.id, replica.problem.at(attempt.epoch), then,
             )  # fmt: skip
     elif status is Status.INTERRUPTED and attempt.ended is not Status.FAILED:  # not lost too often

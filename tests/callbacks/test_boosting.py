@@ -715,7 +715,7 @@ def test_a_pause_in_the_last_round_of_a_training_with_early_stopping_is_no_end_o
     assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 2, 8)]
 
 
-@pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
+@pytest.mark.filterwarnings("ignore:.*its best round, but")
 @pytest.mark.parametrize("first", [False, True])
 def test_early_stopping_that_does_not_stop_chooses_its_round_as_without_haltune(gradient, first):
     def trained(*ours):
@@ -983,6 +983,29 @@ def test_a_stop_of_a_cross_validation_keeps_the_rounds_trained(gradient):
     assert (trial.epochs, trial.endings) == ([1, 2, 3], [None])
 
 
+@pytest.mark.parametrize("options", [{}, {"every": 4}])
+def test_a_cross_validation_with_early_stopping_counts_all_its_rounds_or_the_best_one(gradient, options):
+    if options and gradient.name == "xgboost":
+        pytest.skip("it reports each round")
+    trained = []
+    for of in ("last", "best"):
+        study, rounds = pausing_study(at=(), epochs=60, metric=Minimize(gradient.fold_loss, of=of), verbose=0), []
+        with warnings.catch_warnings(record=True) as told, study.ask() as trial:
+            warnings.simplefilter("always")
+            ours, counter = gradient.callback(trial, **options), gradient.each_round(rounds.append)
+            table = gradient.cv(ours, counter, *stopper(gradient, 2), rounds=60)
+        best, advised = table[gradient.fold_column], [str(w.message) for w in told]
+        trained.append(study.trials[0].epoch)
+        assert len(best) < len(rounds) == trained[-1] < 60
+        if of == "last":
+            assert len(advised) == 1
+            assert "b.cv after its best round, but a trial of this study counts with its last round" in advised[0]
+        else:
+            assert advised == []
+            assert study.best.value == best[-1] or gradient.name == "lightgbm"  # which stops by the other metric
+    assert trained[0] == trained[1]
+
+
 @lightgbm_alone
 @pytest.mark.filterwarnings("ignore:Trial 0 ended after epoch 4:haltune.errors.HaltuneWarning")
 def test_a_callback_of_two_cross_validations_reports_the_second_as_it_would_alone(lib):
@@ -1026,6 +1049,15 @@ def test_an_estimator_in_scikit_learns_manner_reports_stops_and_resumes_exactly(
             model = estimator(gradient, trial, gradient.callback(trial, name), checkpoint=trial.checkpoint)
     straight = estimator(gradient, FakeTrial(max_epochs=6))
     np.testing.assert_array_equal(model.predict_proba(X), straight.predict_proba(X))
+
+
+def test_an_estimator_that_does_not_continue_is_told_of_the_arguments_of_its_own_fit(gradient):
+    name = f"{'validation_0' if gradient.name == 'xgboost' else 'valid_0'}-{gradient.loss}"
+    study = pausing_study(at=(2,), epochs=4, metric=name, verbose=0)
+    with study.ask() as trial:
+        estimator(gradient, trial, gradient.callback(trial))
+    with pytest.warns(HaltuneWarning, match=rf"rounds, and give .*train or fit {gradient.hint}"), study.ask() as trial:
+        estimator(gradient, trial, gradient.callback(trial))
 
 
 # LightGBM's own

@@ -347,6 +347,7 @@ ENSEMBLES = [
     ExtraTreesClassifier(10, random_state=0),
     GradientBoostingClassifier(n_estimators=10, subsample=0.5, random_state=0),
     HistGradientBoostingClassifier(max_iter=10, random_state=0),
+    HistGradientBoostingClassifier(max_iter=10, categorical_features=[0], random_state=1),
     BaggingClassifier(n_estimators=7, random_state=0),
 ]
 

@@ -1096,6 +1096,14 @@ def test_an_error_that_python_ignores_as_it_ends_is_none_of_the_program(search):
     assert "give it its length" in said
 
 
+@pytest.mark.parametrize("given", ["4", "{max_epochs}"])
+def test_a_program_that_stops_early_and_has_its_length_is_not_advised_to_get_it(search, tmp_path, given):
+    code, said = search(STUDY + CSV, hook="if state['epoch'] == 2: sys.exit()", words=(*WORDS, "--epochs", given))
+    assert code == 0, said
+    assert {t.status for t in trials(tmp_path)} == {"completed"}
+    assert ("ended after 2 epochs of 4. If it does not stop early" in said) == (given == "4")
+
+
 def test_the_last_line_that_counts_as_an_epoch_is_shown_if_a_program_ends_early(search):
     hook = "print('val_acc=0.5', flush=True)\nif state['epoch'] == 2: print('best val_acc=0.75'); sys.exit()"
     code, said = search(STUDY + PRINTED, hook=hook)

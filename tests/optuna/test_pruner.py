@@ -132,12 +132,13 @@ def test_a_run_that_diverged_is_pruned():
     assert "no finite value" in reason
 
 
-def test_a_curve_that_falls_is_reported_once_in_the_words_of_an_optuna_program():
-    study = searched(HaltunePruner(EPOCHS, stopping=QUICK), (0.7, 0.65))
+@pytest.mark.parametrize(("sign", "worse"), [(1, "falls well below"), (-1, "rises well above")])
+def test_a_curve_that_falls_is_reported_once_in_the_words_of_an_optuna_program(sign, worse):
+    study = searched(HaltunePruner(EPOCHS, stopping=QUICK), (0.7, 0.65), sign=sign)
     trial = study.ask()
     for epoch, value in enumerate((0.3, 0.6, 0.2, 0.1)):
-        trial.report(value, epoch)
-    with pytest.warns(HaltuneWarning, match=r"falls well below its best.*HaltunePruner\(of='best'\)"):
+        trial.report(sign * value, epoch)
+    with pytest.warns(HaltuneWarning, match=rf"^A learning curve {worse} its best.*HaltunePruner\(of='best'\)"):
         trial.should_prune()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

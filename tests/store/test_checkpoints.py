@@ -251,6 +251,18 @@ def test_a_program_that_leaves_its_loop_at_a_pause_which_was_not_saved_has_pause
     assert asked(study).epoch == 0
 
 
+def test_a_program_that_breaks_before_it_saves_is_told_to_save_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with asked(a_pausing_study(tmp_path, at=(2,), verbose=1)) as trial:
+        for _ in trial.epochs():
+            if trial.report(0.5).stops:
+                break
+            trial.save(write())
+    assert "no checkpoint was saved after epoch 2" in caplog.text
+    assert "after trial.report(value) and before break" in caplog.text
+
+
 def test_a_program_that_ends_by_itself_after_a_pause_that_was_not_saved_is_complete(tmp_path: Path) -> None:
     study = a_pausing_study(tmp_path, at=(2,))
     with pytest.warns(HaltuneWarning, match="keeps training"), asked(study) as trial:
