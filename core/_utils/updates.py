@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Updated:
 class Marks(NamedTuple):
     """Digests of a sample of the largest of some weights."""
 
-    together: int  # 0: they cannot be read, or are all equal
+    together: str  # a text, which the log gets, as other processes compute the same; "": not read, or all equal
     each: frozenset[int]  # of each weight that has enough different numbers
 
     @classmethod
@@ -62,8 +62,12 @@ class Marks(NamedTuple):
                 samples.append((tuple(here.shape), flat[:: max(1, len(flat) // _SAMPLED)].tolist()))
             differ = len({number for _, found in samples for number in found}) > 1
             each = (_digest(sample) for sample in samples if len(set(sample[1])) >= _DISTINCT)
-            return cls(_digest(samples) if differ else 0, frozenset(each))
-        return cls(0, frozenset())
+            return cls(f"{_digest(samples):016x}" if differ else "", frozenset(each))
+        return cls("", frozenset())
+
+    @property
+    def all(self) -> set[Hashable]:
+        return {self.together, *self.each} - {""}
 
 
 def _digest(sample: object) -> int:
@@ -96,13 +100,13 @@ class _Weights:
     def frozen(self) -> bool:
         return not any(w is None or w.requires_grad for w in self.now)
 
-    def changed(self, each: bool) -> set[int]:
+    def changed(self, each: bool) -> set[Hashable]:
         """Return their marks, if they have changed and still exist. each: also that of each such weight."""
         now = self.now
         if not self.own or any(w is None for w in now):
             return set()
         marks = Marks.of(now)
-        return ({marks.together} - {self.start.together, 0}) | (marks.each - self.start.each if each else set())
+        return (marks if each else marks._replace(each=frozenset())).all - self.start.all
 
 
 class Training:
@@ -113,7 +117,7 @@ class Training:
     begins: called before an optimizer's first step, with the optimizer and the marks of its new weights.
     """
 
-    def __init__(self, begins: Callable[[Any, set[int]], None]) -> None:
+    def __init__(self, begins: Callable[[Any, set[Hashable]], None]) -> None:
         self._begins = begins
         self.begun = False  # `counts` was stated
         self.made = 0  # steps
@@ -233,7 +237,7 @@ class Training:
         if former is not None:
             former.after, former.former = False, None  # that is settled, and a chain would grow with each new model
         of = _Weights([*map(ref, new)], Marks.of(new), self.begun, shapes, self.made, self.reported, former)
-        self._begins(optimizer, {of.start.together, *of.start.each} - {0})
+        self._begins(optimizer, of.start.all)
         self.changes |= self.reported and bool(new)
         added = [of] if new else []
         self._all += added
@@ -244,7 +248,7 @@ class Training:
         """The ids of all weights that optimizers have updated."""
         return {id(w) for of in self._all for w in of.now if w is not None}
 
-    def replaced(self, held: Sequence[Any], known: Container[int]) -> bool | None:
+    def replaced(self, held: Sequence[Any], known: Container[Hashable]) -> bool | None:
         """Return whether an optimizer has weights of the shapes that were updated, and nothing has the updated ones.
 
         held: optimizers and models, among others. known: marks of the updated weights; a copy of them is no other
@@ -257,9 +261,9 @@ class Training:
         like = [weights for weights in of if [w.shape for w in weights] in trained]
         return all(Marks.of(weights).together not in known for weights in like) if like else None
 
-    def marks(self, each: bool) -> set[int]:
+    def marks(self, each: bool) -> set[Hashable]:
         """Return the marks of all weights that have changed. each: also that of each of them."""
-        return set().union(*(of.changed(each) for of in self._all))
+        return set[Hashable]().union(*(of.changed(each) for of in self._all))
 
     def ends_part(self) -> None:
         """State that a fold ends: the next one trains a model of its own."""

@@ -149,7 +149,7 @@ class Checkpointed(AttemptEvent):
     path: str
     seconds: float = 0.0  # spent saving
     resumes_only: bool = False  # True: its model is not the one that was evaluated, such as an average of later weights
-    weights: str = ""  # the mark of its model, see `Port.sign`; "": not known
+    weights: str = ""  # the marks of its model, see `Port.sign`, a line each; "": not known
     content: str = ""  # its size and digest, see `Checkpoints.content`; "": a folder, or not known
 
 
@@ -178,6 +178,7 @@ class Ended(AttemptEvent):
     status: Status
     error: str | None = None  # one line
     traceback: str | None = None
+    weights: str = ""  # the last marks of models that it has trained, without those of its saved states; as there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +296,8 @@ def to_json(event: Event) -> dict[str, Any]:
     body: dict[str, Any] = {"kind": event.kind}
     for name in event.__dataclass_fields__:
         value = getattr(event, name)
+        if (event.kind, name) in _LATER and not value:
+            continue
         if isinstance(value, Verdict):
             body[name] = verdict_to_json(value)
         else:
@@ -349,6 +352,7 @@ def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
 
 
 _AS_IT_IS = frozenset({str, bool, type(None)})  # in JSON
+_LATER = {("ended", "weights")}  # fields that are left out if they are empty: then earlier versions read the event
 
 
 def plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from types import MappingProxyType
@@ -112,6 +112,15 @@ class History:
         if not t.restored:
             self._restore([t])
         return t.record or t.recorded(self.scale, self.locate)
+
+    def trainers(self, mark: str, among: Iterable[int] | None = None) -> set[int]:
+        """Return the trials that have trained a model with a mark, see `Port.sign`, by their saved states and ends."""
+        trials = self._trials if among is None else [self._trials[id] for id in among]
+        return {t.id for t in trials if f"\n{mark}\n" in t.marks}
+
+    def first_reported(self, id: int) -> float:
+        """Return the first position that earlier attempts at a trial reported, which it trains again; else -inf."""
+        return min((float(t.epochs[0]) for t in self._trials[id].superseded), default=-math.inf)
 
     @property
     def trials(self) -> Sequence[TrialRecord]:

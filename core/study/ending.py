@@ -23,7 +23,9 @@ _SILENT = "ended without one report"
 _ANOTHER = "The next start of this program continues with another trial."
 
 
-def append_end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:
+def append_end(
+    replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None, weights: str
+) -> bool:
     """Append the end of an attempt, release the lease, delete unneeded checkpoints. Return whether it was appended."""
     now = replica.log_sleep(attempt)
     replica.sync()
@@ -34,7 +36,7 @@ def append_end(replica: Replica, attempt: Attempt, status: Status | None, failur
         at=now, trial=attempt.id, attempt=attempt.attempt,
         status=status or _derived(attempt, replica.problem.max_epochs),
         error=None if failure is None else failure.error,
-        traceback=None if failure is None else failure.traceback,
+        traceback=None if failure is None else failure.traceback, weights=weights,
     )  # fmt: skip
     held = replica.append_if_held(event, Release(attempt.id))
     ended = event.status if held else recorded_end(replica.history, attempt)

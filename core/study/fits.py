@@ -32,6 +32,7 @@ from .states import States
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
 _MOST_MARKS = 100_000  # of models, which a process knows: half a kilobyte each
+_MOST_LOGGED = 100  # at the end of an attempt
 
 
 class Fits(Attempt):
@@ -264,39 +265,50 @@ class Fits(Attempt):
     def sign(self, mark: Hashable) -> None:
         """State that this trial has trained a model with this mark, such as a digest of its weights.
 
-        A copy of the model and a file that the program saved have the mark, too; see `signer`. The log has that of
-        each saved state, if it is a text. Does nothing if a trial has started from its beginning with this mark:
-        several trials may start with the same weights. Of very many marks the oldest are forgotten.
+        A copy of the model and a file that the program saved have the mark, too; see `signer`. If it is a text, the log
+        gets it with a state that is saved, or at the end: then it must be the same in every process. Does nothing if a
+        trial has started from its beginning with this mark: several trials may start with the same weights. Of very
+        many marks the oldest are forgotten.
         """
+        trained = self._signs(mark)
+        if isinstance(mark, str):
+            self._mark = mark if trained else ""
+
+    def _signs(self, mark: Hashable) -> bool:
         signed = self._seen.signed
-        trained = signed.get(mark) != {}
-        if trained:
+        if trained := signed.get(mark) != {}:
             signed.setdefault(mark, {})[self._key] = self.attempt
             if len(signed) > _MOST_MARKS:  # a training of reinforcement learning may have a million updates
                 for oldest in [*islice(signed, _MOST_MARKS // 2)]:
                     signed.pop(oldest, None)  # another thread may do the same
-        if isinstance(mark, str):
-            self._mark = mark if trained else ""
+        return trained
+
+    def _unlogged(self) -> str:
+        """Return the last marks that this process knows of the trial and the log lacks, a line each."""
+        texts = [(mark, by) for mark, by in [*self._seen.signed.items()] if isinstance(mark, str)]
+        own = [mark for mark, by in texts if any(id == self.id for id, _ in by)][-_MOST_LOGGED:]
+        return "\n".join(mark for mark in own if not self.history.trainers(mark, [self.id]))
 
     def signer(self, mark: Hashable) -> int | str | None:
         """Return the trial that signed the mark of the model with which a fit starts; None: no trial did.
 
-        The mark is among the last 100,000 of this process, or in a checkpoint. If this trial has signed it, return
+        The mark is among the last 100,000 of this process, or in the log. If this trial has signed it, return
         this trial: two equal configurations can train equal models. None also if it resumes with weights that no
-        checkpoint has. In a fold, the name of another fold of the trial, "fold 0".
+        checkpoint has, or starts with those that it has trained in another process, where its program may count on. In
+        a fold, the name of another fold of the trial, "fold 0".
         """
-        signed = self._seen.signed.get(mark, {})
-        had = self.resumes_from is not None  # otherwise the saved state of this trial is of another fold
-        trials = self.history.trials
-        saved = {(t.id, self._index) for t in trials if t.weights == mark and (had or t.id != self.id)}
-        if self._key in signed.keys() | saved:
+        signed, history = self._seen.signed.get(mark, {}), self.history
+        if self._key in signed:
             return self.id
         if self.resumes_from is not None:
-            return None
-        if not signed and not saved:
+            saved = isinstance(mark, str) and mark in history.trial(self.id).weights.split("\n")
+            return self.id if saved else None
+        logged = history.trainers(mark) if isinstance(mark, str) else set[int]()
+        if self.id in logged:  # in another process, or by another fold
+            trainers = {key for key in signed if key[0] == self.id}
+        elif not (trainers := signed.keys() | {(id, self._index) for id in logged}):
             self._seen.signed[mark] = {}
-            return None
-        trial, fold = min(signed.keys() | saved)
+        trial, fold = min(trainers, default=(None, 0))
         return f"fold {fold}" if trial == self.id else trial
 
     def trainer_of(self, model: Any) -> str | None:

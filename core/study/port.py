@@ -115,6 +115,7 @@ class Port(Fits):
         def work(replica: Replica) -> None:  # on rank 0, which may load the state for all
             if self._first is None:
                 self._need_loaded()
+            self._weights.need_own_start(replica, report.epoch)
             record(replica, session.budget, self, report, judge, session.monotonic)
 
         about = f"{self._label} reports {self.unit} {report.epoch:.12g}"
@@ -221,7 +222,7 @@ class Port(Fits):
                     with without_barriers():
                         write(temporary)
                     check_written(temporary)
-                self._sign_weights()
+                state.weights = self._sign_weights()
                 return [states.commit(self, state, temporary, session.monotonic() - began), ""]
             except Exception as error:
                 if not (continues and is_full(error)):
@@ -301,8 +302,7 @@ class Port(Fits):
             state.position = float(upcoming if begun.early else since)
             state.early = False
         began = session.monotonic()
-        self._sign_weights()
-        state.weights = self._mark
+        state.weights = self._sign_weights()
         path: str = session.once(self, "commits", partial(self._states.commit, self, state, temporary, seconds))
         self._saved(state, seconds + session.monotonic() - began, path)
         return path
@@ -322,15 +322,14 @@ class Port(Fits):
         # a loop of haltune's saves between its epochs, after their reports
         own = (self.patient or self._left is not None) and not self._over_folds and self._model is None
         upcoming = self._next_position or self.epoch + 1.0
-        state = self._states.begins(self, keep, resumes_only, self._left, own, upcoming, self._weights.of_earlier)
-        state.weights = self._mark
-        return state
+        return self._states.begins(self, keep, resumes_only, self._left, own, upcoming, self._weights.of_earlier)
 
-    def _sign_weights(self) -> None:
-        """State that its present weights are of this trial, where they are known."""
-        self._weights.sign()
+    def _sign_weights(self) -> str:
+        """State that its present weights are of this trial, where they are known; return the marks for the log."""
+        marks = {self._mark, *self._weights.sign()}
         self._weights.notes()
         self._weights.looks(sys._getframe())
+        return "\n".join(sorted(mark for mark in marks if isinstance(mark, str) and self._seen.signed.get(mark)))
 
     def _saved(self, state: State, seconds: float, path: str | None = None) -> None:
         """Note a state that was saved. seconds: that it took, which are not of the epoch. path: see `States.saved`."""
@@ -494,7 +493,8 @@ class Port(Fits):
                 self._pauses_unsaved()
             self._draws.ends_epoch(over=True)  # a variable may hold the iterator, which is then closed later or never
             try:
-                self._session.end(self, status, failure, lost)
+                self._weights.sign()
+                self._session.end(self, status, failure, lost, self._unlogged())
                 self._draws.saved_by_rank_0(self.resumes_from)
             finally:
                 if self._block != os.getpid():  # otherwise the program may draw until the end of the block

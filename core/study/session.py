@@ -501,10 +501,11 @@ class Session:
         return held is not False
 
     def end(
-        self, attempt: Attempt, status: Status | None, failure: Failure | None = None, lost: str | None = None
+        self, attempt: Attempt, status: Status | None, failure: Failure | None, lost: str | None, weights: str
     ) -> None:
         """Append the end of an attempt and give the lease back; see Trial.finish.
 
+        weights: of the event.
         lost: of an interrupted one, why a process that trained it is gone. The trial is offered again, up to
         `max_retries` times.
 
@@ -516,7 +517,7 @@ class Session:
             return
 
         def work() -> str | None:  # an interrupted trial does not wait for the server
-            ends = partial(append_end, attempt=attempt, status=status, failure=failure)
+            ends = partial(append_end, attempt=attempt, status=status, failure=failure, weights=weights)
             if lost is not None:
                 most = self._given.store.max_retries
                 ends = partial(append_loss, attempt=attempt, reason=lost, max_retries=most)

@@ -585,7 +585,7 @@ class Trial(LoopPort, KnowsAttributes):
                 "the training of another configuration. Write its own state, and pass that path."
             )
         path, seconds = str(path), number("seconds", seconds, positive=None)
-        self._sign_weights()
+        weights = self._sign_weights()
         if os.path.lexists(path):
             path = os.path.abspath(path)  # a later attempt may have another working directory
         elif os.path.isabs(path):  # other names may be keys of the user's own storage
@@ -595,7 +595,7 @@ class Trial(LoopPort, KnowsAttributes):
                 "checkpointed",
             )
         state = self._begins_save()
-        state.path, state.seconds = path, seconds
+        state.path, state.seconds, state.weights = path, seconds, weights
         if not state.early:
             self._states.record(self, state, own=True)
         self._saved(state, seconds)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,9 +34,11 @@ from haltune.ranks import follows
 from .draws import random_of
 from .fits import Fits
 from .learners import OwnLearners
+from .replica import Replica
 from .schedules import OwnSchedules
 
 _MOST = 10_000  # reports whose weights are known again
+_FIRST = 10  # models with which a trial starts, whose marks are looked up at each report
 
 
 @dataclass
@@ -70,7 +72,8 @@ class OwnWeights:
         self.learners, self.schedules = OwnLearners(), OwnSchedules()
         self._refusal: NotSupported | None = None  # of what an optimizer was about to train
         # marks of the weights with which optimizers started in this attempt -> the trial's position then
-        self._begun_with: dict[int, float] = {}
+        self._begun_with: dict[Hashable, float] = {}
+        self._first: set[str] = set()  # likewise, before the first report of a trial that does not resume
         self._begun = False  # an optimizer has started since the training started, or started again
         # position and first optimizer of a resumed trial, in words, if no optimizer started with its weights
         self._doubted: str | None = None
@@ -82,10 +85,10 @@ class OwnWeights:
         self._resumed = 0.0  # the position at which that loop started
         self._looked: float | None = None  # the last position at which an epoch has ended
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
-        self._marks = frozenset[int]()  # of the weights at the last report
+        self._marks = frozenset[Hashable]()  # of the weights at the last report
         self.same = True  # they are those of the report before it, as far as is known
         self._at: float | None = None  # position of the first report with `_marks`, from the next report on
-        self._earlier: dict[frozenset[int], float] = {}  # marks at earlier reports -> their positions
+        self._earlier: dict[frozenset[Hashable], float] = {}  # marks at earlier reports -> their positions
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A process that is started to train knows none of them."""
@@ -109,13 +112,15 @@ class OwnWeights:
 
     # before the first step of an optimizer
 
-    def begins(self, optimizer: Any, marks: set[int]) -> None:
+    def begins(self, optimizer: Any, marks: set[Hashable]) -> None:
         """Raise NotSupported before the first step of a torch optimizer that continues what another trial trained.
 
         A program that handles the exception gets it again at its report, unless another model has started to train.
         """
         if marks:
             self._refusal = None
+        if self.trains.resumes_from is None and not self.trains.has_reported and len(self._first) < _FIRST:
+            self._first |= {mark for mark in marks if isinstance(mark, str)}
         if self._trial.alone:
             self._begins_epoch_by_step(sys._getframe(1))
         self.extras.steps()
@@ -131,7 +136,7 @@ class OwnWeights:
             self._refusal = refusal
             raise
 
-    def _need_own(self, optimizer: Any, marks: set[int]) -> None:
+    def _need_own(self, optimizer: Any, marks: set[Hashable]) -> None:
         trial = self.trains
         if trial._is_over:
             return  # what it trains after its own training is not counted
@@ -176,6 +181,29 @@ class OwnWeights:
                 f"Trial {trial.id} trains with the {type(optimizer).__name__} object of {of}, and would continue "
                 "with its momentum or averages. Make an optimizer for each training, within the loop."
             )
+
+    def need_own_start(self, replica: Replica, epoch: float) -> None:
+        """Raise NotSupported before a report if the training started with weights that another process has trained.
+
+        Those of another trial: the log gets their marks when it saves a state, or ends, perhaps after this start. Those
+        of this trial, if it counts from its start again.
+        """
+        trial = self.trains
+        if not self._first or trial._is_over or not self._trial.alone:
+            return
+        log = replica.history if trial.has_reported else replica.sync()  # each report reads the log after this
+        for mark in self._first:
+            trainers = log.trainers(mark)
+            if trial.id in trainers:
+                if not trial.has_reported and epoch <= log.first_reported(trial.id):
+                    raise NotSupported(
+                        f"Trial {trial.id} starts from its beginning, because it has saved no state, but continues "
+                        f"with weights that it has trained, and reports {trial._at(epoch)} again, so it would count as "
+                        f"less than it trains. Save a state to resume from by {trial._name}.save(write), or continue "
+                        "the count."
+                    )
+            elif trainers and trial._key not in trial._seen.signed.get(mark, {}):
+                trial._need_own(None, min(trainers))
 
     def _need_state(self, optimizer: Any) -> None:
         """Warn once if a trial has resumed with an optimizer that lacks its momentum or averages.
@@ -357,7 +385,7 @@ class OwnWeights:
             seen[key] = updates.optimizers_in(path)
         return seen[key]
 
-    def _begins_with_others(self, optimizer: Any, marks: set[int]) -> bool:
+    def _begins_with_others(self, optimizer: Any, marks: set[Hashable]) -> bool:
         """Return whether a trial that resumes starts with other weights than it had, as far as that is known."""
         trial, path = self.trains, self._resumed_from
         if path is None:
@@ -371,7 +399,7 @@ class OwnWeights:
             self._doubted = None if there else self._doubted
         return others
 
-    def _began_without(self, optimizer: Any, marks: set[int]) -> str | None:
+    def _began_without(self, optimizer: Any, marks: set[Hashable]) -> str | None:
         """Return `_doubted` if an optimizer has weights of a trial that resumes, and others that it did not have.
 
         One with another number of weights than before may add some, where the training changes to it.
@@ -383,6 +411,8 @@ class OwnWeights:
         count, _ = updates.kind_of(optimizer.param_groups, {})
         if (kinds := self._kinds(trial.resumes_from)) and count not in {counted for counted, _ in kinds}:
             return None
+        if any(isinstance(mark, str) and trial.signer(mark) == trial.id for mark in marks):
+            return None  # all of them are of this trial
         unknown = {mark for mark in marks if trial.signer(mark) is None}
         return _began(trial, optimizer) if unknown & updates.lacks(trial.resumes_from, optimizer) else None
 
@@ -392,7 +422,7 @@ class OwnWeights:
         signed = self._trial._seen.signed
         return bool(self._begun_with) or any(self.trains._key in trainings for trainings in signed.values())
 
-    def _began_here(self, marks: set[int]) -> bool:
+    def _began_here(self, marks: set[Hashable]) -> bool:
         """Return whether an optimizer started with some of these weights before, at the same position."""
         return any(self._begun_with.get(mark) == self.trains.epoch for mark in marks)
 
@@ -501,7 +531,7 @@ class OwnWeights:
             return None if training is None else training.replaced([one for _, one in stateful(frame)], known)
         return None
 
-    def sign(self, each: bool = True) -> frozenset[int]:
+    def sign(self, each: bool = True) -> frozenset[Hashable]:
         """State that optimizers have trained their present weights in this trial, and return their marks.
 
         each: also each alone.
@@ -509,17 +539,17 @@ class OwnWeights:
         training = self._training
         marks = frozenset(() if training is None else training.marks(each))
         for mark in marks:
-            self.trains.sign(mark)
+            self.trains._signs(mark)
         return marks
 
     def restarts(self) -> None:
         """State that a new model has started the curve again: it does not do so twice."""
-        self._model, self._doubted, self._begun = None, None, False
+        self._model, self._doubted, self._begun, self._first = None, None, False, set()
         self._marks, self._at, self._earlier = frozenset(), None, {}
 
     def ends_fold(self) -> None:
         """State that a fold ends: the next one trains a model of its own."""
-        self._model, self._marks, self._at, self._earlier = None, frozenset(), None, {}
+        self._model, self._marks, self._at, self._earlier, self._first = None, frozenset(), None, {}, set()
         if (training := self._training) is not None:
             training.ends_part()
 

@@ -2,8 +2,12 @@
 
 import asyncio
 import copy
+import os
 import pickle
 import re
+import subprocess
+import sys
+import textwrap
 import warnings
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -1217,3 +1221,209 @@ def test_a_trial_that_starts_again_may_train_copies_of_what_it_has_saved(saves):
                     raise KeyboardInterrupt
                 trial.report(0.5)
     assert study.trials[0].epochs.tolist() == [1, 2]
+
+
+def elsewhere(path, **options):
+    """Return the study of a file as another process sees it: the marks that this one knows are not shared."""
+    return pausing_study(path, at=(), trials=3, verbose=0, **options)
+
+
+def fits_a_line(trial, net, epochs=None, save=None):
+    """Train in a loop over `range` or a given one, and call `save` after each report."""
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    for epoch in epochs or trial.epochs():
+        stops = trial.report(step(net, sgd), epoch).stops
+        if save is not None:
+            save(epoch)
+        if stops:
+            break
+
+
+@pytest.fixture
+def database(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    return f"{tmp_path}/s.db"
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_weights_of_a_trial_of_another_process_are_refused(loop, database):
+    if loop in ("lightning", "transformers", "fastai"):
+        if loop not in FITS:
+            pytest.skip(f"{loop} is not installed")
+        FITS[loop]()
+    train, make = LOOPS[loop]
+    metric = "eval_loss" if loop == "transformers" else "val_loss"
+    net, other = make(), make()
+    with elsewhere(database, epochs=2, metric=metric).ask() as first:
+        train(first, net)
+    other.load_state_dict(net.state_dict())
+    study = elsewhere(database, epochs=2, metric=metric)
+    with (
+        study.ask() as second,
+        pytest.raises(NotSupported, match=r"(loaded a state|starts with the weights) of trial 0"),
+    ):
+        train(second, other)
+    assert [len(t.values) for t in study.trials] == [2, 0]
+
+
+def test_a_shared_file_that_a_real_process_wrote_is_refused(database):
+    program = """
+        import sys, torch
+        sys.path[:0] = {path}
+        from test_own_models import Net, elsewhere, fits_a_line
+        net = Net()
+        with elsewhere({database!r}).ask() as trial:
+            fits_a_line(trial, net, save=lambda _: torch.save(net.state_dict(), "last.pt"))
+    """.format(path=[p for p in sys.path if "tests" in p] + [str(Path(__file__).parent)], database=database)
+    seeded = os.environ | {"PYTHONHASHSEED": "1"}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, env=seeded, timeout=300)
+    net, study = Net(), elsewhere(database)
+    net.load_state_dict(torch.load("last.pt"))
+    with study.ask() as second, pytest.raises(NotSupported, match="starts with the weights of trial 0"):
+        fits_a_line(second, net)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("ends", ["ends", "runs and saves"])
+def test_a_file_of_any_epoch_of_a_trial_of_another_process_is_refused(at, ends, database):
+    net, states = Net(), {}
+
+    def save(epoch):
+        states[epoch] = copy.deepcopy(net.state_dict())
+        if ends == "runs and saves":
+            first.save(lambda path: torch.save(states[epoch], path))
+
+    first = elsewhere(database, epochs=3).ask()
+    with first:
+        fits_a_line(first, net, range(1, 3) if ends == "runs and saves" else None, save)
+        if ends != "runs and saves":
+            first.finish()
+        other, its_net = elsewhere(database, epochs=3).ask(), Net()
+        its_net.load_state_dict(states[at])
+        with other, pytest.raises(NotSupported, match="starts with the weights of trial 0"):
+            fits_a_line(other, its_net)
+        assert not other.has_reported
+
+
+def test_weights_trained_after_the_last_report_are_refused_in_another_process(database):
+    net = Net()
+    with elsewhere(database, epochs=2).ask() as first:
+        sgd = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in first.epochs():
+            first.report(step(net, sgd))
+            step(net, sgd)
+    with elsewhere(database, epochs=2).ask() as other, pytest.raises(NotSupported, match="of trial 0"):
+        fits_a_line(other, net)
+
+
+@pytest.mark.parametrize("loop", ["plain", "TrainingLoop"])
+def test_weights_of_a_trial_that_still_trains_elsewhere_are_refused_once_it_has_ended(loop, database):
+    net, other, reported = Net(), Net(), []
+    first, second = (elsewhere(database, epochs=4).ask() for _ in range(2))
+    with first:
+        fits_a_line(first, net, range(1, 3))
+        other.load_state_dict(net.state_dict())
+        with pytest.raises(NotSupported, match="starts with the weights of trial 0"), second:
+            sgd = torch.optim.SGD(other.parameters(), 0.1)
+            reporter = TrainingLoop(second) if loop == "TrainingLoop" else second
+            for epoch in second.epochs() if loop == "plain" else reporter:
+                reporter.report(step(other, sgd))
+                reported.append(epoch)
+                if epoch == 2:
+                    first.finish()
+    assert reported == [1, 2]
+
+
+@pytest.mark.parametrize("saves", [True, False])
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_trial_continues_its_own_weights_in_another_process(alike, saves, database):
+    """alike: another trial has trained equal weights."""
+
+    def train(trial, fails):
+        file, start = Path(f"{trial.id}.pt"), 0
+        torch.manual_seed(0)
+        net = Net()
+        if trial.checkpoint or file.exists():
+            state = torch.load(file)
+            start = state["epoch"]
+            net.load_state_dict(state["net"])
+
+        def save(epoch):
+            torch.save({"net": net.state_dict(), "epoch": epoch}, file)
+            if saves:
+                trial.save(lambda path: torch.save(net.state_dict(), path))
+            if fails and epoch == 2:
+                raise KeyboardInterrupt
+
+        fits_a_line(trial, net, range(start + 1, 5), save)
+
+    first = elsewhere(database).ask()
+    if alike:
+        with elsewhere(database).ask() as other:
+            train(other, fails=False)
+    with suppress(KeyboardInterrupt), first:
+        train(first, fails=True)
+    study = elsewhere(database)
+    with warned() as texts, study.ask() as again:
+        assert (again.id, again.attempt) == (0, 2)
+        train(again, fails=False)
+    assert texts == []
+    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4]
+    assert study.trials[0].status == "completed"
+
+
+def test_a_trial_that_continues_its_own_weights_in_another_process_but_counts_again_is_refused(database):
+    net = Net()
+    first = elsewhere(database).ask()
+    with suppress(KeyboardInterrupt), first:
+        fits_a_line(first, net, range(1, 3))
+        raise KeyboardInterrupt
+    study = elsewhere(database)
+    with pytest.raises(NotSupported, match="that it has trained, and reports epoch 1 again"), study.ask() as again:
+        fits_a_line(again, net)
+    assert study.trials[0].values.tolist() == []
+    with study.ask() as again:
+        fits_a_line(again, Net())
+    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "start", ["a file trained before", "equal seeds", "a base that the first trial trains", "a frozen body"]
+)
+def test_what_trials_of_several_processes_may_share(start, database):
+    torch.save(Net().state_dict(), "start.pt")
+
+    def train(trial):
+        torch.manual_seed(0)
+        net = Net()
+        if start == "a file trained before":
+            net.load_state_dict(torch.load("start.pt"))
+        elif start == "a base that the first trial trains":
+            if not Path("base.pt").exists():
+                base = Net()
+                step(base, torch.optim.SGD(base.parameters(), 0.1))
+                torch.save(base.state_dict(), "base.pt")
+            net.load_state_dict(torch.load("base.pt"))
+        elif start == "a frozen body":
+            body = torch.nn.Linear(3, 3).requires_grad_(False)
+            net = torch.nn.Sequential(body, Net())
+        fits_a_line(trial, net)
+
+    for _ in range(3):
+        with elsewhere(database, epochs=2).ask() as trial:
+            train(trial)
+    assert [t.status for t in elsewhere(database, epochs=2).trials] == ["completed"] * 3
+
+
+def test_trials_that_start_alike_in_several_processes_may_train_a_copy_before_they_report(database):
+    for _ in range(2):
+        study = elsewhere(database, epochs=2)
+        with study.ask() as trial:
+            torch.manual_seed(0)
+            net = Net()
+            for epoch in trial.epochs():
+                step(net, torch.optim.SGD(net.parameters(), 0.1 if epoch == 1 else trial.config["lr"]))
+                adapted = copy.deepcopy(net)
+                trial.report(step(adapted, torch.optim.SGD(adapted.parameters(), 0.1)))
+    assert [t.status for t in study.trials] == ["completed"] * 2

@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 
 from examples import many
 from haltune.errors import InvalidInput
-from haltune.log.events import Created, Event, Status, from_json, plain, to_json, verdict_from_json, verdict_to_json
+from haltune.log.events import (
+    Created,
+    Ended,
+    Event,
+    Status,
+    from_json,
+    plain,
+    to_json,
+    verdict_from_json,
+    verdict_to_json,
+)
 from haltune.store.sqlite import SqliteStore
 
 
@@ -22,6 +32,12 @@ from haltune.store.sqlite import SqliteStore
 def test_an_event_comes_back_from_strict_json_as_it_was(event: Event) -> None:
     text = json.dumps(to_json(event), allow_nan=False)
     assert image(from_json(json.loads(text))) == image(event)
+
+
+def test_an_end_without_marks_of_weights_can_be_read_by_versions_that_do_not_know_them() -> None:
+    ends = [Ended(at=0.0, trial=0, attempt=1, status=Status.COMPLETED, weights=marks) for marks in ("", "a\nb")]
+    assert [to_json(end).get("weights") for end in ends] == [None, "a\nb"]
+    assert [from_json(to_json(end)) for end in ends] == ends
 
 
 @pytest.fixture(scope="module")

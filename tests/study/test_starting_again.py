@@ -227,6 +227,21 @@ def test_another_process_knows_the_weights_of_a_checkpoint(own_file: bool, world
         other.starts(object(), 0, other.signer(f"after {PAUSE}"))
 
 
+def test_another_process_knows_the_weights_of_a_trial_that_has_saved_no_state(world: World) -> None:
+    trial, other = world.ask(), world.ask()
+    assert [trial.signer("first"), trial.signer("same")] == [None, None]
+    for update in range(150):
+        trial.sign(f"after {update}")
+    trial.sign("same")
+    trial.report(0.5)
+    trial.finish()
+    other.report(0.5)
+    other.finish()
+    new = world.another().ask()
+    known = ["first", "same", *(f"after {update}" for update in (149, 50, 49, 5))]
+    assert [new.signer(mark) for mark in known] == [None, None, trial.id, trial.id, None, None]
+
+
 def test_a_process_knows_the_weights_of_the_last_updates_only(world: World) -> None:
     trial, other = world.ask(), world.ask()
     for update in range(150_000):
