@@ -191,7 +191,7 @@ class OwnWeights:
         trial = self.trains
         if not self._first or trial._is_over or not self._trial.alone:
             return
-        log = replica.history if trial.has_reported else replica.sync()  # each report reads the log after this
+        log = replica.sync()
         for mark in self._first:
             trainers = log.trainers(mark)
             if trial.id in trainers:
