@@ -982,14 +982,14 @@ def alone_in_a_group(torch):
 
 def schedules(torch):
     """Whether the schedules of an optimizer are found, and their next rates without a step or a warning."""
-    from haltune._utils.schedules import SchedulePlace, _ahead, schedules_of
+    from haltune._utils.schedules import SchedulePlace, ahead, schedules_of
 
     sgd = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), 0.1)
     made = torch.optim.lr_scheduler.StepLR(sgd, 1, 0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ahead = _ahead(made, SchedulePlace.of(made), 2)
-    return schedules_of(sgd) == [made] and ahead == [[0.05], [0.025]] and SchedulePlace.of(made).sets
+        rates = ahead(made, SchedulePlace.of(made), 2)
+    return schedules_of(sgd) == [made] and rates == [[0.05], [0.025]] and SchedulePlace.of(made).sets
 
 
 def buffers(torch):

@@ -785,8 +785,14 @@ def test_what_a_program_trains_may_change_at_the_end_of_an_epoch(adds, same_proc
         pytest.param("nothing, of a chain of schedules", True, marks=pytest.mark.slow),
         ("the schedule", False),
         pytest.param("the schedule, a chain", False, marks=pytest.mark.slow),
-        ("the count, for last_epoch=", False),
-        ("nothing, and steps it to its place", False),
+        ("the count, for last_epoch= of a step that is due there", True),
+        pytest.param("the count, for last_epoch= of a step that is due later", False, marks=pytest.mark.slow),
+        ("the count, for last_epoch= of a function", False),
+        pytest.param("the count and one, for last_epoch= of a function", True, marks=pytest.mark.slow),
+        ("nothing, and steps it to its place", True),  # from the loaded rate
+        ("nothing, and steps it to its place, then loads the optimizer", False),
+        ("the schedule, and leaves an epoch ahead of its step", True),
+        ("the schedule, and leaves an epoch ahead of its step, which it makes up for", False),
         ("nothing, and steps it by the number of the epoch", False),
         pytest.param("nothing, of a schedule that is given the first epoch", False, marks=pytest.mark.slow),
         ("nothing, of a schedule made after the optimizer is loaded", True),
@@ -815,6 +821,10 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
     rates = torch.optim.lr_scheduler
 
     def scheduled(sgd, trial, last=-1):
+        if "a step that is due" in program:
+            return rates.MultiStepLR(sgd, [2 if "due there" in program else 3], last_epoch=last)
+        if "= of a function" in program:
+            return rates.LambdaLR(sgd, lambda epoch: 0.9**epoch, last_epoch=last)
         if "warmup and" in program:
             return rates.SequentialLR(sgd, [rates.LinearLR(sgd, 0.5, 1.0, 1), rates.CosineAnnealingLR(sgd, 5)], [1])
         if "chain" in program:
@@ -848,9 +858,11 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
                 schedule = scheduled(sgd, trial)
             if program.startswith("the schedule"):
                 schedule.load_state_dict(state["schedule"])
-            for _ in range(trial.epoch if "to its place" in program else 0):
+            for _ in range(trial.epoch if "to its place" in program else "makes up" in program):
                 schedule.step()
-            schedule = schedule or scheduled(sgd, trial, state["count"])
+            if "then loads" in program:
+                sgd.load_state_dict(state["sgd"])
+            schedule = schedule or scheduled(sgd, trial, state["count"] - ("and one" not in program))
             if "another schedule" in program:
                 schedule = rates.ExponentialLR(sgd, 0.5)
 
@@ -860,7 +872,7 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
             torch.save(state | saved, path)
 
         loop = TrainingLoop(trial, save=save)
-        for epoch in trial.epochs() if "before its step" in program else loop:
+        for epoch in trial.epochs() if "before its step" in program or "leaves" in program else loop:
             if "by hand" in program and epoch < 4:
                 sgd.param_groups[0]["lr"] = 0.01 * epoch
             if "in each step" in program and epoch < 4:
@@ -876,20 +888,26 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
             if "before its step" in program:
                 trial.report(0.5)
                 trial.save(save)
+            if "leaves" in program and trial.report(0.5).stops:
+                trial.save(save)
+                break
             if "number of the epoch" in program:
                 schedule.step(epoch)
             elif "plateau" in program:
                 schedule.step(0.5)
             elif "before those" not in program and ("by hand" not in program or epoch >= 4):
                 schedule.step()
-            if "before its step" not in program:
+            if "before its step" not in program and "leaves" not in program:
                 loop.report(0.5)
 
+    at = 4 if "leaves" in program else 2  # its pace is then known
     with warned() as found:
-        pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=6, trials=2, verbose=0).optimize(train)
+        pausing_study(f"{tmp_path}/s.db", at=(at,), epochs=6, trials=2, verbose=0).optimize(train)
     assert len(found) == warns, found
     assert all(
-        re.search("resumed after epoch 2, but its (optimizer has another|.* continues from step .+ instead of)", text)
+        re.search(
+            f"resumed after epoch {at}, but its (optimizer has another|.* continues from step .+ instead of)", text
+        )
         for text in found
     )
 

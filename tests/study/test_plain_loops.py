@@ -1,5 +1,6 @@
 """Plain loops of torch: a line names what a resumed trial starts without, and none comes if the program is right."""
 
+import gc
 import logging
 import math
 import warnings
@@ -8,6 +9,7 @@ import pytest
 from paused_studies import pausing_study
 
 from haltune import Float, Minimize, Study
+from haltune.callbacks.loop import TrainingLoop
 from haltune.policies import RandomSearch
 
 torch = pytest.importorskip("torch")
@@ -317,23 +319,144 @@ def test_a_rate_lowered_by_hand_and_not_saved_is_warned_of(caplog, saves):
             setup.saves(sgd=setup.sgd.state_dict())
 
     found = lines(caplog, train)
-    assert ["its SGD started with the first learning rate" in text for text in found] == [True] * (not saves)
+    assert ["its SGD started with the learning rate" in text for text in found] == [True] * (not saves)
 
 
-@pytest.mark.parametrize("by", ["epoch", "batch", "constant"])
-@pytest.mark.parametrize("at", [1, 3])
-def test_a_rate_that_each_epoch_sets_before_its_first_step_is_not(caplog, by, at):
+@pytest.mark.parametrize("when", ["before", "after"], ids="{} the report".format)
+@pytest.mark.parametrize("name", ["lr", "weight_decay"])
+def test_a_number_of_an_optimizer_that_is_changed_once_is_named_at_each_later_epoch(caplog, name, when):
+    def train(trial):
+        setup = Setup(trial, weight_decay=0.1)
+        for epoch in trial.epochs():
+            setup.trains(HALF)
+            for report in (when == "after", when == "before"):
+                if report:
+                    trial.report(loss_of(epoch), epoch)
+                elif epoch == 2:
+                    setup.sgd.param_groups[0][name] *= 0.5
+            setup.saves()
+
+    shown = {"lr": "learning rate", "weight_decay": "weight_decay 0.1 instead of 0.05"}[name]
+    found = lines(caplog, train)
+    assert [f"resumed after epoch 3, but its SGD started with the {shown}" in text for text in found] == [True]
+
+
+@pytest.mark.parametrize("of", ["its first rate", "the rate before its last change"])
+def test_a_rate_is_warned_of_that_a_training_loop_does_not_save_or_that_is_saved_before_it_is_lowered(caplog, of):
+    def train(trial):
+        setup = Setup(trial)
+        if setup.state and of != "its first rate":
+            setup.sgd.load_state_dict(setup.state["sgd"])
+
+        def save(path):
+            torch.save({"net": setup.net.state_dict()}, path)
+
+        loop = TrainingLoop(trial, save=save) if of == "its first rate" else None
+        for epoch in trial.epochs() if loop is None else loop:
+            setup.trains(HALF)
+            if loop is None:
+                trial.report(loss_of(epoch), epoch)
+                setup.saves(sgd=setup.sgd.state_dict())
+            setup.sgd.param_groups[0]["lr"] *= 0.5
+            if loop is not None:
+                loop.report(loss_of(epoch))
+
+    assert ["its SGD started with the learning rate" in text for text in lines(caplog, train)] == [True]
+
+
+def test_an_optimizer_that_a_training_changes_to_where_it_resumes_has_a_rate_of_its_own(caplog):
     def train(trial):
         setup = Setup(trial)
         for epoch in trial.epochs():
-            if by == "epoch":
-                setup.sgd.param_groups[0]["lr"] = trial.config["lr"] * 0.5**epoch
-            for place, batch in enumerate(HALF):
-                if by == "batch":
-                    setup.sgd.param_groups[0]["lr"] = trial.config["lr"] * (1.0 - place / 4)
-                setup.trains([batch])
+            if epoch >= 4 and setup.sgd.param_groups[0]["lr"] == trial.config["lr"]:
+                setup.sgd = torch.optim.SGD(setup.net.parameters(), trial.config["lr"] / 10)
+            setup.trains(HALF)
             trial.report(loss_of(epoch), epoch)
             setup.saves()
+
+    assert not lines(caplog, train)
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_schedule_that_fabric_sets_up_and_that_starts_again_is_warned_of(caplog, saves):
+    fabric = pytest.importorskip("lightning.fabric").Fabric(accelerator="cpu", devices=1)
+
+    def train(trial):
+        setup = Setup(trial)
+        setup.net, setup.sgd = fabric.setup(setup.net, setup.sgd)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(setup.sgd, 9)
+        if setup.state:
+            setup.sgd.load_state_dict(setup.state["sgd"])
+        if setup.state and saves:
+            schedule.load_state_dict(setup.state["schedule"])
+        for epoch in trial.epochs():
+            setup.trains(HALF)
+            schedule.step()
+            trial.report(loss_of(epoch), epoch)
+            setup.saves(sgd=setup.sgd.state_dict(), schedule=schedule.state_dict())
+
+    found = lines(caplog, train)
+    assert ["CosineAnnealingLR continues from step 0 instead of step 3" in text for text in found] == [True] * (
+        not saves
+    )
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_all_objects_are_searched_for_schedules_once_where_a_trial_resumes_and_once_where_it_pauses(
+    caplog, monkeypatch, scheduled
+):
+    searched, search = [], gc.get_referrers
+
+    def counted(*objects):
+        searched.extend(one for one in objects if isinstance(one, torch.optim.Optimizer))
+        return search(*objects)
+
+    def train(trial):
+        setup = Setup(trial)
+        if setup.state:
+            setup.sgd.load_state_dict(setup.state["sgd"])
+        schedule = torch.optim.lr_scheduler.StepLR(setup.sgd, 9) if scheduled else None
+        for epoch in trial.epochs():
+            setup.trains(HALF)
+            trial.report(loss_of(epoch), epoch)
+            if schedule is not None:
+                schedule.step()
+            setup.saves(sgd=setup.sgd.state_dict())
+
+    monkeypatch.setattr(gc, "get_referrers", counted)
+    lines(caplog, train, at=(3,), trials=1)
+    assert len(searched) == 2  # it starts and pauses, then resumes and ends
+
+
+PLATEAUS = (1.0, 2.0, 2.0, 1.0, 2.0, 2.0, 1.0)  # in the epochs 1 to 7
+
+
+@pytest.mark.parametrize("by", ["epoch", "batch", "constant", "plateaus", "the batches of plateaus", "a scheduler"])
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_rate_that_each_epoch_sets_before_its_first_step_is_not(caplog, by, at):
+    def train(trial):
+        setup, rates = Setup(trial), [trial.config["lr"] * factor for factor in PLATEAUS]
+        group = setup.sgd.param_groups[0]
+        epochs = trial.epochs()
+        if by == "a scheduler" and trial.epoch:  # as timm's: set where it resumes, and at the end of each epoch
+            group["lr"] = rates[int(trial.epoch)]
+        for epoch in epochs:
+            if by == "epoch":
+                group["lr"] = trial.config["lr"] * 0.5**epoch
+            elif by == "plateaus":
+                group["lr"] = rates[epoch - 1]
+            for place, batch in enumerate(HALF):
+                if by == "batch":
+                    group["lr"] = trial.config["lr"] * (1.0 - place / 4)
+                elif "batches of" in by:
+                    group["lr"] = rates[epoch - 1]
+                setup.trains([batch])
+            verdict = trial.report(loss_of(epoch), epoch)
+            setup.saves()
+            if by == "a scheduler":
+                if verdict.stops:
+                    break
+                group["lr"] = rates[epoch]
 
     assert not lines(caplog, train, at=(at,))
 

@@ -55,6 +55,6 @@ zoo = dict(
     trials=[{"lr": 0.05}, {"lr": 0.02}],
     pauses=[2],
     updates=4,
-    inexact="SGD started with the first learning rate",
+    inexact="SGD started with the learning rate",
     says=["losses = no elements", "has not restored its random state"],
 )
