@@ -47,16 +47,27 @@ def of_metrics(model: Any) -> dict[str, list[Any]]:
     On TensorFlow those of compile() are built in the first step. Without these private names, what such a metric keeps
     over all epochs would start again in a resumed fit.
     """
-    from keras import Metric, tree
-
-    given = [getattr(one, f"_user_{kind}metrics", None) for one in model.metrics for kind in ("", "weighted_")]
     found: dict[str, list[Any]] = {}
-    for one in (one for one in (*model.metrics, *tree.flatten(given)) if isinstance(one, Metric)):
+    for one in (*model.metrics, *_given(model.metrics)):
         name = one.name
         while name in found:
             name += " again"
         found[name] = one.variables
     return found
+
+
+def reset_unbuilt(model: Any) -> None:
+    """Reset the metrics that compile() was given and the first step builds: Keras does not, in the next epoch."""
+    for one in _given([one for one in model.metrics if not getattr(one, "built", True)]):
+        one.reset_state()
+
+
+def _given(metrics: Iterable[Any]) -> list[Any]:
+    """Return the metrics that compile() was given, which it has put into these."""
+    from keras import Metric, tree
+
+    given = [getattr(one, f"_user_{kind}metrics", None) for one in metrics for kind in ("", "weighted_")]
+    return [one for one in tree.flatten(given) if isinstance(one, Metric)]
 
 
 def carried(model: Any) -> list[Any]:
