@@ -451,7 +451,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 raise NotSupported(
                     f"This fit of trial {self.trial.id} starts with the layer {layer.name!r} as {whose} has left it, "
                     "so it would continue that training. Build all layers for each training, within the loop, or reset "
-                    "their weights."
+                    "their weights. If they must not train, as in a teacher, set trainable = False before compile."
                 )
             attempt.starts.setdefault(layer, mark)
 
