@@ -232,7 +232,12 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         problem = Problem(space, self.goal, self.max_epochs, min_epochs=self._min_epochs)
         store = Path(self._project_dir) / _STORE if self._store is None else self._store
         limit = Budget(trials=self.max_trials) if self.max_trials else Budget()
-        return Study(problem, self.policy, store, name=_NAME, budget=limit, **self._options)
+        study = Study(problem, self.policy, store, name=_NAME, budget=limit, **self._options)
+        new = "Tuner(project_name=), or overwrite=True" if self._store is None else "Tuner(store=)"
+        study.session.logger.extend = (
+            f"To continue it, pass a larger Tuner(max_trials=). To start a new search, use another {new}."
+        )
+        return study
 
     def _search_what_was_found(self) -> None:
         """Widen the study by hyperparameters that trials declared later, in a HyperModel's fit, with their defaults."""

@@ -339,6 +339,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 warn_of_failed(self.trial, *orders, advice="Build the dataset within the loop over trials, with seed=.")
                 for name, variables in companions.of_metrics(model).items():
                     companions.set_values(variables, more["metrics"].get(name, []))
+                companions.reset_unbuilt(model)
                 companions.set_values(companions.carried(model), more["carried"])
                 optimizers.add_batches(model, more["batches"] - optimizers.batches_of(model))
                 if more["repeated"] is not None:
@@ -450,7 +451,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 raise NotSupported(
                     f"This fit of trial {self.trial.id} starts with the layer {layer.name!r} as {whose} has left it, "
                     "so it would continue that training. Build all layers for each training, within the loop, or reset "
-                    "their weights."
+                    "their weights. If they must not train, as in a teacher, set trainable = False before compile."
                 )
             attempt.starts.setdefault(layer, mark)
 

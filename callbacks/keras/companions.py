@@ -15,7 +15,7 @@ import math
 import re
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -47,16 +47,27 @@ def of_metrics(model: Any) -> dict[str, list[Any]]:
     On TensorFlow those of compile() are built in the first step. Without these private names, what such a metric keeps
     over all epochs would start again in a resumed fit.
     """
-    from keras import Metric, tree
-
-    given = [getattr(one, f"_user_{kind}metrics", None) for one in model.metrics for kind in ("", "weighted_")]
     found: dict[str, list[Any]] = {}
-    for one in (one for one in (*model.metrics, *tree.flatten(given)) if isinstance(one, Metric)):
+    for one in (*model.metrics, *_given(model.metrics)):
         name = one.name
         while name in found:
             name += " again"
         found[name] = one.variables
     return found
+
+
+def reset_unbuilt(model: Any) -> None:
+    """Reset the metrics that compile() was given and the first step builds: Keras does not, in the next epoch."""
+    for one in _given([one for one in model.metrics if not getattr(one, "built", True)]):
+        one.reset_state()
+
+
+def _given(metrics: Iterable[Any]) -> list[Any]:
+    """Return the metrics that compile() was given, which it has put into these."""
+    from keras import Metric, tree
+
+    given = [getattr(one, f"_user_{kind}metrics", None) for one in metrics for kind in ("", "weighted_")]
+    return [one for one in tree.flatten(given) if isinstance(one, Metric)]
 
 
 def carried(model: Any) -> list[Any]:
@@ -403,25 +414,39 @@ _EVALUATE = ("call", "test_step", "compute_loss", "compute_metrics", "update_sta
 _ADD = {"append", "appendleft", "extend", "clear", "add_", "copy_", "fill_", "mul_", "zero_"}  # the last, of tensors
 
 
-def evaluates_by(part: Any, name: str) -> bool:
+def evaluates_by(part: Any, name: str, parts: Iterable[Any]) -> bool:
     """Return whether the program's own code of a part of a model may read an attribute when the model is evaluated.
 
-    name: that of an attribute, or of a variable of a module or a class in a path.
+    name: that of an attribute, or of a variable of a module or a class in a path. parts: all own parts of the model,
+    one of which may call another one as in training.
     """
     if name.startswith(places.GLOBAL):
         return name.removeprefix(places.GLOBAL).rstrip("'").rpartition(".")[2] in mentioned(type(part), _EVALUATE)
-    return name in mentioned(type(part), _EVALUATE, _read)
+    if name not in mentioned(type(part), _EVALUATE, partial(_read, trains=True)):
+        return False
+    always = any(_TRAINS in mentioned(type(one), _EVALUATE, partial(_read, trains=True)) for one in parts)
+    return always or name in mentioned(type(part), _EVALUATE, partial(_read, trains=False))
 
 
-def _read(code: types.CodeType) -> set[str]:
-    """Return the attributes that code reads, without those that it only sets or adds to, as self.seen.append(x)."""
+_TRAINS = "training=True"  # among the attributes that a code reads: a call with this argument
+
+
+def _read(code: types.CodeType, trains: bool) -> set[str]:
+    """Return the attributes that code reads, without those that it only sets or adds to, as self.seen.append(x).
+
+    trains: also those that it reads in training alone.
+    """
     try:
-        nodes = [*ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code))))]
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, SyntaxError):  # there is no source, or only a part of a statement
         return {*code.co_names}
-    added = set()
+    nodes = [*ast.walk(tree if trains else _Evaluation().visit(tree))]
+    added, found = set(), set[str]()
     for node in nodes:
         match node:
+            case ast.keyword(arg="training", value=ast.Constant(value=True)):
+                found.add(_TRAINS)
+                continue
             case ast.Call(func=ast.Attribute(value=whole, attr=name)) if name in _ADD:
                 pass
             case ast.Subscript(value=whole, ctx=ast.Store()):
@@ -431,7 +456,43 @@ def _read(code: types.CodeType) -> set[str]:
         while isinstance(whole, ast.Subscript):
             whole = whole.value
         added.add(whole)
-    return {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n not in added}
+    read = {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n not in added}
+    return found | read
+
+
+class _Evaluation(ast.NodeTransformer):
+    """Leaves out what a method does in training alone: behind `if training`, or `if not training: return x`."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        for i, one in enumerate(node.body):
+            if isinstance(one, ast.If) and _side(one.test) == "orelse" and isinstance(one.body[-1], ast.Return):
+                del node.body[i + 1 :]
+                break
+        return self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        if side := _side(node.test):
+            node.test = ast.Constant(None)  # of `training and ...` only the first part is read
+            setattr(node, side, [ast.Pass()])
+        return self.generic_visit(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        if side := _side(node.test):
+            node.test = ast.Constant(None)
+            setattr(node, side, ast.Constant(None))
+        return self.generic_visit(node)
+
+
+def _side(test: ast.expr) -> str | None:
+    """Return which side of a condition only a training reaches."""
+    match test:
+        case ast.Name(id="training"):
+            return "body"
+        case ast.BoolOp(op=ast.And(), values=[ast.Name(id="training"), *_]):
+            return "body"
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id="training")):
+            return "orelse"
+    return None
 
 
 def numbered(part: Any) -> tuple[str, int] | None:

@@ -281,7 +281,8 @@ def kept_suffix(trial: Trial, model: Any, changed: Collection[str], before: Coll
         if owner in own:  # which no file of Keras has
             outside |= any(path == buffer for buffer, *_ in places.buffers_of(owner, own[owner]))
         of_loss = isinstance(parts.get(owner), types.FunctionType)  # an evaluation calls it
-        if of_loss or (outside and owner in own and companions.evaluates_by(own[owner], name.partition("/")[0])):
+        read = outside and owner in own
+        if of_loss or (read and companions.evaluates_by(own[owner], name.partition("/")[0], own.values())):
             kind = "The loss" if of_loss else type(own[owner]).__name__
             raise NotSupported(
                 f"{kind}.{name} changes in training, and a loaded model would have another value. Make it a "

@@ -324,15 +324,13 @@ def _quietly(log: F) -> F:
     return logged  # type: ignore[return-value]
 
 
-_EXTEND = "To continue it, pass a larger budget=. To start a new search, use another file or another name=."
-
-
 class Logger:
     """Log a search. verbose: 0 logs nothing, 1 trials as they pause or end, 2 also starts, reports, reasons."""
 
     def __init__(self, verbose: int) -> None:
         self.verbose = verbose
         self.last_word = True  # whether it logs the end of the search
+        self.extend = "To continue it, pass a larger budget=. To start a new search, use another file or another name=."
         self._process = os.getpid()
         self._next: float | None = None  # when to log the state of the search; None before the first line
         self._open: set[int] = set()  # trials whose last start was noted, but not its end
@@ -422,7 +420,7 @@ class Logger:
             self._stands(history, budget, over=not held)
             limits, spent = history.wishes.extended(budget), history.spent
             if idle and not held and (spent.exhausts(limits) or spent.starts_no_more(limits)):
-                self._say(_EXTEND, "cyan")
+                self._say(self.extend, "cyan")
 
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
         self._next, line = time.monotonic() + _BETWEEN_LINES, standing_line(history, budget, over)

@@ -129,6 +129,20 @@ def test_a_program_that_is_started_again_continues(tmp_path):
     assert len(search(fresh).study.trials) == 3
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_program_that_starts_after_its_last_trial_logs_how_to_continue_by_the_tuners_arguments(
+    shared, tmp_path, caplog
+):
+    options = {"store": tmp_path / "shared.db"} if shared else {}
+    caplog.set_level("INFO", "haltune")
+    for _ in range(2):
+        search(tuner(tmp_path, max_trials=2, verbose=1, **options))
+    new = "Tuner(store=)" if shared else "Tuner(project_name=), or overwrite=True"
+    advice = f"To continue it, pass a larger Tuner(max_trials=). To start a new search, use another {new}."
+    assert caplog.messages[-1] == advice
+    assert caplog.messages.count(advice) == 1
+
+
 def test_a_search_that_ctrl_c_has_ended_continues_if_it_is_called_again(tmp_path):
     class Ends(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):

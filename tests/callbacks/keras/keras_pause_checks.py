@@ -338,6 +338,74 @@ def test_a_model_is_kept_whose_evaluation_collects_or_resets_what_it_reads(does)
     assert study.best.checkpoint is None
 
 
+class Noisy(keras.layers.Layer):
+    rate = 1.0
+
+    def call(self, x, training=False):
+        if training and self.rate:
+            x = x * self.rate
+        return x
+
+
+class Returns(Noisy):
+    def call(self, x, training=False):
+        if not training:
+            return x
+        return x * self.rate
+
+
+class Chooses(Noisy):
+    def call(self, x, training=None):
+        return x * (self.rate if training else 1.0)
+
+
+class Otherwise(Noisy):
+    def call(self, x, training=False):
+        if not training:
+            x = x * self.rate
+        return x
+
+
+class Samples(keras.Model):
+    """Its evaluation has noise, too, as with Monte Carlo dropout."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.noise, self.dense = layer, keras.layers.Dense(1)
+
+    def call(self, x, training=False):
+        return self.dense(self.noise(x, training=True))
+
+
+@pytest.mark.parametrize(
+    ("layer", "samples", "kept"),
+    [(Noisy, 0, True), (Returns, 0, True), (Chooses, 0, True), (Otherwise, 0, False), (Noisy, 1, False)],
+)
+def test_a_model_is_kept_with_a_number_that_a_layer_reads_in_training_alone(layer, samples, kept):
+    class Anneals(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            noise.rate = 1 / (1 + epoch)
+
+    def make(lr):
+        model = Samples(layer()) if samples else keras.Sequential([keras.Input((3,)), layer(), keras.layers.Dense(1)])
+        model.build((None, 3))
+        model.compile(momentum(lr), "mse", run_eagerly=True)
+        return model
+
+    study = pausing_study(at=(), keep=1)
+    trial = study.ask()
+    model = trial.load_model(make)
+    noise = model.noise if samples else model.layers[0]
+    if kept:
+        fit(trial, model, Anneals())
+        value = study.best.load_model(make).evaluate(X, Y, batch_size=4, verbose=0)
+        np.testing.assert_allclose(value, study.best.value, rtol=1e-5)
+        return
+    with pytest.warns(HaltuneWarning, match=rf"is not kept: {layer.__name__}\.rate changes in training"):
+        fit(trial, model, Anneals())
+    assert study.best.checkpoint is None
+
+
 def undecayed(lr):
     model = losing(lr, "mse")
     model.optimizer.weight_decay = 0.5

@@ -869,15 +869,16 @@ class Running(keras.metrics.Mean):
 
 
 @pytest.mark.slow
-def test_a_metric_that_is_never_reset_continues():
+@pytest.mark.parametrize(("make", "reports"), [(Running, "val_metric"), (keras.metrics.MeanAbsoluteError, "metric")])
+def test_a_metric_continues_that_is_never_reset_and_another_one_starts_each_epoch_again(make, reports):
     def train(trial):
         model = trial.load_model()
         if model is None:
-            model, metrics = net(momentum(0.01)), [Running(name="running")]
+            model, metrics = net(momentum(0.01)), [make(name="metric")]
             model.compile(momentum(0.01), "mse", metrics=metrics, run_eagerly=BACKEND != "jax")
         return fit(trial, model)
 
-    assert_equal(train, metric="val_running")
+    assert_equal(train, metric=reports)
 
 
 @pytest.mark.slow
