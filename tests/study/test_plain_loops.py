@@ -106,6 +106,27 @@ def test_a_generator_that_each_epoch_makes_anew_or_that_the_program_restores_is_
     assert not lines(caplog, train, at=(1,))
 
 
+@pytest.mark.parametrize("does", ["nothing", "restores", "seeds each epoch"])
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_loop_over_range_that_draws_from_torch_is_hinted_at_unless_it_restores_or_seeds_it(caplog, does, at):
+    def train(trial):
+        setup = Setup(trial)
+        if setup.state and does == "restores":
+            torch.set_rng_state(setup.state["random"])
+        for epoch in setup.epochs():
+            if does == "seeds each epoch":
+                torch.manual_seed(epoch)
+            order = torch.randperm(64).split(32)
+            noise = torch.nn.functional.dropout(torch.ones(64, 4000))  # many words
+            setup.trains((x[rows], y[rows] + 0 * noise[rows, :1]) for rows in order)
+            verdict = trial.report(loss_of(epoch), epoch)
+            setup.saves(random=torch.get_rng_state())
+            if verdict.stops:
+                break
+
+    assert ["restored its random state" in text for text in lines(caplog, train, at=(at,))] == [True] * (does == "nothing")
+
+
 def test_an_average_that_a_loop_over_range_does_not_save_is_warned_of_and_a_restored_one_is_not(caplog):
     def train(trial, saves):
         setup = Setup(trial)
