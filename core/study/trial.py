@@ -248,7 +248,8 @@ class Trial(LoopPort, KnowsAttributes):
                 most = 1.1 * words + 10.0 * math.sqrt(words)  # a shuffle takes more words at one time than at another
                 made = None if left is None or name not in left else drawn(name, left[name], first[name], most)
                 if not (made and made <= most < math.inf):
-                    return self._weights.hint_of_draws()
+                    self._weights.hint_of_draws()
+                    return
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
