@@ -60,12 +60,14 @@ def only_shows(codes: tuple[CodeType, ...], held: str, kind: type | None = None)
             name = left.pop()
             for tree, of in parts:
                 for use in _uses(tree, f"{of}.{name}" if of else name):
-                    new, of_method = _set_in(use), isinstance(use, ast.Return) and isinstance(tree, ast.FunctionDef)
-                    if of_method and tree.name != "__str__":
-                        new = {None if tree.name.startswith("__") else f"{of}.{tree.name}"}
+                    new, method = _set_in(use), None
+                    if isinstance(use, ast.Return) and isinstance(tree, ast.FunctionDef):
+                        method = tree.name
+                    if method and method != "__str__":
+                        new = {None if method.startswith("__") else f"{of}.{method}"}
                     elif not isinstance(use, _SETS):
                         shown = True
-                        if not (of_method or _shows(use)):
+                        if not (method or _shows(use)):
                             return False
                     if not all(path and "[" not in path and path.rpartition(".")[0] in ("", of) for path in new):
                         return False
@@ -118,7 +120,13 @@ def _set_in(one: ast.AST) -> set[str | None]:
     """Return what a statement sets by what it reads; an `if`: what its branches set. None: an unknown place."""
     if isinstance(one, ast.If):
         return {path for part in ast.walk(one) if isinstance(part, _SETS) for path in _set_in(part)}
-    targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, _SETS) else []
+    targets = (
+        one.targets
+        if isinstance(one, ast.Assign)
+        else [one.target]
+        if isinstance(one, ast.AugAssign | ast.AnnAssign)
+        else []
+    )
     return {_path_of(part) for to in targets for part in (to.elts if isinstance(to, ast.Tuple) else [to])}
 
 
