@@ -126,9 +126,9 @@ class Draws:
     def write(self, temporary: Path, resumes: bool, plain: bool) -> None:
         """Write the random states next to a state, on rank 0. Raises OSError.
 
-        resumes: the trial may. plain: it is a state of a plain loop, perhaps over `range`.
+        resumes: the trial may. plain: in its block it has a plain loop, perhaps over `range`.
         """
-        if self._looped or plain:
+        if self._looped or (plain and resumes):
             put(random_of(temporary), self._generators.capture())
         for suffix, start in self._starts.items() if resumes else ():
             put(Path(f"{temporary}{suffix}"), with_torch(start))

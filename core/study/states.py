@@ -149,7 +149,7 @@ class States:
             with self.writing(attempt, temporary):
                 if state.keep is False:
                     ends = attempt.epoch == self._session.log.problem.max_epochs
-                    self._draws.write(temporary, not ends, plain=not attempt.stated)
+                    self._draws.write(temporary, not ends, plain=self.training is not None and not attempt.stated)
                 state.path, state.seconds = str(checkpoints.publish(temporary)), seconds
             if state.early:
                 if self.waiting is not None and checkpoints.is_written(self.waiting.path):
