@@ -29,7 +29,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune._utils.generators import damaged, put_states, states_of, tupled
+from haltune._utils.generators import damaged, set_states, states_of, to_put_back, tupled
 from haltune._utils.interruption import Interruption, caller, variables
 from haltune._utils.own_generators import generators_in, of_owners
 from haltune._utils.randomness import capture, restore
@@ -358,9 +358,10 @@ class HaltuneCallback(Reporting):
         return own_parts(*self.learn.dls.loaders)
 
     def _generators(self) -> dict[str, Any]:
-        """Return the generators of the data with their transforms, of callbacks, of the model and of its loss."""
+        """Return the generators of the data with their transforms, of callbacks, metrics, the model and its loss."""
         learn = self.learn
         parts = [("model", learn.model), ("loss", learn.loss_func), ("opt", learn.opt), *self._own_callbacks()]
+        parts += [(f"metric {i}", metric) for i, metric in enumerate(learn.metrics)]
         return generators_in(*learn.dls.loaders, depth=_DEPTH) | of_owners(parts)
 
     def _saved(self) -> list[Any]:
@@ -484,6 +485,8 @@ class HaltuneCallback(Reporting):
             parameter.grad = waiting.get(name, zero)
         if progress["frozen"] is not None:
             learn.opt.frozen_idx = progress["frozen"]
+        generators = self._generators()  # the attribute of a callback may be one, too
+        before = states_of(generators)
         course.found = progress["model"]
         set_extras(learn.model, course.found)
         course.modules.put_back(own_modules(learn.model), progress["modules"], device)
@@ -508,7 +511,8 @@ class HaltuneCallback(Reporting):
                 loader.make_chunks()
         learn.train_iter = progress["batches"]  # of the fit; schedules of the program count by it
         smooth.count, smooth.val = progress["smooth"][0], torch.tensor(progress["smooth"][1])
-        self.trial.restores_randomness(put_states(self._generators(), progress["generators"]))
+        set_states(self._generators(), progress["generators"])
+        self.trial.restores_randomness(to_put_back(generators, before))
         restore(progress["random"])
 
 

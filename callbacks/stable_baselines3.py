@@ -27,9 +27,9 @@ import numpy as np
 
 from haltune._utils.around import of_library, own_classes
 from haltune._utils.code import counted_globals
-from haltune._utils.generators import set_states, states_of
+from haltune._utils.generators import set_states, states_of, to_put_back
 from haltune._utils.interruption import Interruption, caller
-from haltune._utils.own_generators import of_code
+from haltune._utils.own_generators import of_code, of_objects
 from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
@@ -487,6 +487,8 @@ class HaltuneCallback(Reporting):
         rest = json.loads(state["state"])
         held = [(owner, name, value) for owner in self._own_callbacks() for name, value in vars(owner).items()]
         shared = [one for one in held if is_shared(one[2], None, self.trial.id)]
+        generators = of_objects(self.model.env, *self._tests(), *self._own_callbacks())
+        before = states_of(generators)
         written = put_back(rest["objects"], parts)
         for owner, name, value in shared:  # records of all trials
             setattr(owner, name, value)
@@ -496,11 +498,11 @@ class HaltuneCallback(Reporting):
         set_extras(self.model.policy, self._earlier)
         self._note_policy(rest.get("modules", {}))
         set_states(self._generators(), rest.get("generators", {}))
-        before = rest.get("globals", {})
+        counted = rest.get("globals", {})
         for key, module in self._counters().items():
-            if key in before and before[key][0] == self._counted.get(key):  # otherwise it continues from trial to trial
-                module[key.rpartition(".")[2]] = before[key][1]
-        self.trial.restores_randomness()
+            if key in counted and counted[key][0] == self._counted.get(key):  # or it continues from trial to trial
+                module[key.rpartition(".")[2]] = counted[key][1]
+        self.trial.restores_randomness(to_put_back(generators, before))
         restore(rest["random"])
 
 

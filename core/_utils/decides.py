@@ -1,15 +1,17 @@
-"""Whether a loop of the program decides by what it records, such as a list of losses: read from its source.
+"""What a loop of the program does with what it holds, such as a count or a list of losses: read from its source.
 
-Most loops record values for a plot alone. One decides by them if they change what it trains, when it ends, what it
-saves or what it reports. A function without source, as by `exec`, decides by nothing.
+Most loops show or record such values, for a plot alone. One decides by them if they change what it trains, when it
+ends, what it saves or what it reports. A value is followed through the variables and attributes that are set by it, and
+through methods that return it, and no further. A function without source, as by `exec`, decides by nothing.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FunctionType
@@ -19,7 +21,9 @@ _SHOWS = {"print", "debug", "info", "warning", "log", "write", "format", "append
 _SHOWS |= {"add_scalar", "add_scalars", "log_metric", "log_metrics", "log_dict", "error", "exception", "critical"}
 _SHOWS |= {"set_postfix_str", "set_description_str", "add_histogram", "add_image", "add_text", "writerow", "dump"}
 _MATHS = {"math", "np", "numpy", "jnp", "torch"}  # modules whose `log` is a logarithm
+_OF_REPORT = {"metrics", "seconds", "validation", "cost"}  # by which nothing is judged
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_SETS = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 _LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _ACTS = {"report": True, "step": True, "save": False}  # methods -> whether their arguments count, too
 
@@ -35,130 +39,145 @@ def decides(code: CodeType, held: str, inside: int, outside: int | None) -> bool
         outside: A line of the function that is not in the loop, or None.
     """
     with suppress(Exception):  # no source, or one that has changed
-        found = [one for one in ast.walk(tree_of(code)) if isinstance(one, _LOOPS) and _covers(one, inside)]
+        found = [one for one in ast.walk(_tree_of(code)) if isinstance(one, _LOOPS) and _covers(one, inside)]
         loop = next(one for one in found if outside is None or not _covers(one, outside))
-        return _first(loop, held) == "read" and _acts_on(loop, {held})
+        return not _sets_first(loop, held) and any(_acts(one) for one in _uses(loop, held))
     return False
 
 
 @lru_cache(200)
-def only_shows(code: CodeType, held: str, kind: type | None) -> bool:
-    """Return whether a function does nothing with a number but show, record and count it.
+def only_shows(codes: tuple[CodeType, ...], held: str, kind: type | None = None) -> bool:
+    """Return whether functions do nothing with a number but show, record and count it.
 
     kind: of the object that has it, whose methods show it, too, and return it to what shows it; None: it is in a
     variable.
     """
     with suppress(Exception):  # as above
-        if kind is None:
-            return _shows(tree_of(code), held, set()) is True
         owner, _, attribute = held.rpartition(".")
-        parts, shows, names, left = [(tree_of(code), owner), *methods_of(kind)], False, {attribute}, [attribute]
+        parts = [(_tree_of(code), owner) for code in codes] + ([] if kind is None else [*_methods_of(kind)])
+        names, left, shown = {attribute}, [attribute], kind is None
         while left:
-            name, more = left.pop(), set[str]()
-            found = {_shows(tree, f"{of}.{name}", more, of) for tree, of in parts}
-            if False in found:
-                return False
-            shows |= True in found
-            names, left = names | more, [*left, *(more - names)]
-        return shows
+            name = left.pop()
+            for tree, of in parts:
+                for use in _uses(tree, f"{of}.{name}" if of else name):
+                    new, method = _set_in(use), None
+                    if isinstance(use, ast.Return) and isinstance(tree, ast.FunctionDef):
+                        method = tree.name
+                    if method and method != "__str__":
+                        new = {None if method.startswith("__") else f"{of}.{method}"}
+                    elif not isinstance(use, _SETS):
+                        shown = True
+                        if not (method or _shows(use)):
+                            return False
+                    if not all(path and "[" not in path and path.rpartition(".")[0] in ("", of) for path in new):
+                        return False
+                    fresh = {path.rpartition(".")[2] for path in new if path and "." in path} - names
+                    names, left = names | fresh, [*left, *fresh]
+        # otherwise only its count reads it; what decays is read elsewhere, as by a function that gets the object
+        return shown or (len(names) == 1 and not any(_scales(tree, f"{of}.{attribute}") for tree, of in parts))
     return False
 
 
-@lru_cache(200)
-def in_module_only_shows(codes: tuple[CodeType, ...], held: str) -> bool:
-    """Return whether the functions that name a variable of their module only show, record and count it."""
-    with suppress(Exception):  # as above
-        found = {_shows(tree_of(code), held, set()) for code in codes}
-        return True in found and False not in found
-    return False
+def _scales(tree: ast.AST, held: str) -> bool:
+    sets = [one for one in ast.walk(tree) if isinstance(one, _SETS) and held in _set_in(one)]
+    return any(isinstance(part, (ast.Mult, ast.Div, ast.Pow)) for one in sets for part in ast.walk(one))
 
 
-def _shows(tree: ast.AST, held: str, more: set[str], of: str = "") -> bool | None:
-    """Return whether code shows what is held, and does nothing else with it; None: it only counts it.
+def _uses(tree: ast.AST, held: str) -> Iterator[ast.AST]:
+    """Yield the uses of what is held, and of the variables and attributes that are set by it.
 
-    more: takes attributes that are set by it, of an object `of`, and its method with this code, which returns it.
+    A use is the innermost part that shows it, or else the innermost statement.
     """
-    around = {inner: outer for outer in ast.walk(tree) for inner in ast.iter_child_nodes(outer)}
-    names, left, shows = {held}, [held], None
+    around, names, left = _around(tree), {held}, [held]
     while left:
         name = left.pop()
-        for use in [one for one in ast.walk(tree) if path_of(one) == name]:
-            if not isinstance(use.ctx, ast.Load):  # type: ignore[attr-defined]
+        for one in ast.walk(tree):
+            if not isinstance(getattr(one, "ctx", None), ast.Load) or not _reads(one, name, around[one]):
                 continue
-            one: ast.AST = use
             while not (isinstance(one, ast.stmt) or _is_shown(one)):
                 one = around[one]
-            match one:
-                case ast.Return() if isinstance(tree, ast.FunctionDef) and of:
-                    shows = True if tree.name == "__str__" else shows
-                    more |= {tree.name} - {"__str__"}
-                    if tree.name.startswith("__") and tree.name != "__str__":
-                        return False
-                    continue
-                case ast.Assign() | ast.AugAssign():
-                    new = _set_in([one])
-                case ast.If() if _records(one):
-                    new, shows = _set_in([*one.body, *one.orelse]), True
-                case ast.stmt():
-                    return False
-                case _:
-                    shows = True
-                    continue
-            if isinstance(one, ast.Assign | ast.AugAssign) and not all(map(path_of, _targets(one))):
-                return False
-            for path in new - names:
-                outer, _, inner = path.rpartition(".")
-                if "[" in path or outer not in ("", of):
-                    return False
-                more |= {inner} if outer else set()
-                names, left = names | {path}, [*left, path]
-    return shows
+            yield one
+            new = {path for path in _set_in(one) if path} - names if isinstance(one, ast.stmt) else set()
+            names, left = names | new, [*left, *new]
 
 
-def _records(one: ast.If) -> bool:
-    """Return whether an `if` only shows something, and sets variables, such as a best value that is printed."""
-    return all(
-        (isinstance(part, ast.Expr) and _is_shown(part.value))
-        or (isinstance(part, ast.Assign | ast.AugAssign) and all(map(path_of, _targets(part))))
-        or (isinstance(part, ast.If) and _records(part))
-        or isinstance(part, ast.Pass)
-        for part in (*one.body, *one.orelse)
+def _around(tree: ast.AST) -> dict[ast.AST, ast.AST]:
+    return {inner: outer for outer in ast.walk(tree) for inner in ast.iter_child_nodes(outer)}
+
+
+def _reads(node: ast.AST, name: str, outer: ast.AST) -> bool:
+    """Return whether a node is of that name, or a whole dict or list with it."""
+    path = _path_of(node)
+    return path == name or (path is not None and _within(name, path) and _path_of(outer) is None)
+
+
+def _within(name: str, outer: str) -> bool:
+    """Return whether a name is another one, or an entry of it."""
+    return name == outer or name.startswith(f"{outer}[")
+
+
+def _set_in(one: ast.AST) -> set[str | None]:
+    """Return what a statement sets by what it reads; an `if`: what its branches set. None: an unknown place."""
+    if isinstance(one, ast.If):
+        return {path for part in ast.walk(one) if isinstance(part, _SETS) for path in _set_in(part)}
+    targets = (
+        one.targets
+        if isinstance(one, ast.Assign)
+        else [one.target]
+        if isinstance(one, ast.AugAssign | ast.AnnAssign)
+        else []
     )
-
-
-def _targets(node: ast.Assign | ast.AugAssign) -> list[ast.expr]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return [part for one in targets for part in (one.elts if isinstance(one, ast.Tuple) else [one])]
+    return {_path_of(part) for to in targets for part in (to.elts if isinstance(to, ast.Tuple) else [to])}
 
 
 def _is_shown(node: ast.AST) -> bool:
-    """Return whether a part of an expression is text, an argument of what shows or records it, or a further metric."""
+    """Return whether a part of an expression is text, the last element, or an argument of what shows or records it."""
     if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "log" and path_of(node.func.value) in _MATHS:
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "log" and _path_of(node.func.value) in _MATHS:
             return False
         return (node.func.id if isinstance(node.func, ast.Name) else _method(node)) in _SHOWS
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.keyword) and node.arg == "metrics")
+    last = isinstance(node, ast.Subscript) and ast.unparse(node.slice) == "-1"
+    return last or isinstance(node, ast.JoinedStr) or (isinstance(node, ast.keyword) and node.arg in _OF_REPORT)
 
 
-@lru_cache(200)
-def answers_by(kind: type, attribute: str) -> bool:
-    """Return whether a method of a class returns a value, or none, depending on an attribute of its object."""
-    with suppress(Exception):  # as above
-        for function, of in methods_of(kind):
-            reads = _taken(function, {f"{of}.{attribute}"})
-            if any(_returns(one, reads) for one in ast.walk(function)):
-                return True
-    return False
+def _shows(one: ast.AST) -> bool:
+    """Return whether a use only shows something; an `if` may also set variables, such as a best value to print."""
+    if isinstance(one, ast.If):
+        return all(isinstance(part, (ast.Pass, *_SETS)) or _shows(part) for part in (*one.body, *one.orelse))
+    return _is_shown(one.value if isinstance(one, ast.Expr) else one)
 
 
-def methods_of(kind: type) -> Iterator[tuple[ast.FunctionDef, str]]:
+def _acts(one: ast.AST) -> bool:
+    """Return whether a use leaves a loop, saves, steps, reports or sets a rate."""
+    if isinstance(one, ast.If):
+        inner = [part for branch in (*one.body, *one.orelse) for part in ast.walk(branch)]
+        return any(isinstance(part, _LEAVES) or _method(part) in _ACTS for part in inner)
+    rate = isinstance(one, ast.Assign) and any((path or "").endswith("['lr']") for path in _set_in(one))
+    simple = isinstance(one, (ast.Expr, *_SETS))
+    return rate or isinstance(one, ast.While) or (simple and any(_ACTS.get(_method(part)) for part in ast.walk(one)))
+
+
+def _sets_first(loop: ast.AST, held: str) -> bool:
+    """Return whether a loop sets or clears what is held on a line before all that read it."""
+    around, sets, reads = _around(loop), [math.inf], [math.inf]
+    for one in ast.walk(loop):
+        if isinstance(one, _SETS) and any(path and _within(held, path) for path in _set_in(one)):
+            (reads if isinstance(one, ast.AugAssign) else sets).append(one.end_lineno or 0)
+        elif _path_of(one) == f"{held}.clear":
+            sets.append(one.lineno)  # type: ignore[attr-defined]
+        elif isinstance(getattr(one, "ctx", None), ast.Load) and _reads(one, held, around[one]):
+            reads += [one.lineno] * (_path_of(around[one]) != f"{held}.clear")  # type: ignore[attr-defined]
+    return min(sets) < min(reads)
+
+
+def _methods_of(kind: type) -> Iterator[tuple[ast.FunctionDef, str]]:
     """Yield the methods of a class, and what they call their object. A dataclass has some without source."""
     for method in [one for base in kind.__mro__ for one in vars(base).values()]:
         if isinstance(method, staticmethod | classmethod):
             continue
         method = method.fget if isinstance(method, property) else inspect.unwrap(method)
         if isinstance(method, FunctionType) and method.__name__ != "__repr__" and not _is_generated(method, kind):
-            [function] = [one for one in tree_of(method.__code__).body if isinstance(one, ast.FunctionDef)]
+            [function] = [one for one in _tree_of(method.__code__).body if isinstance(one, ast.FunctionDef)]
             yield function, function.args.args[0].arg
 
 
@@ -167,7 +186,7 @@ def _is_generated(method: FunctionType, kind: type) -> bool:
     return special and hasattr(kind, "__dataclass_fields__") and method.__code__.co_filename == "<string>"
 
 
-def tree_of(code: CodeType) -> ast.Module:
+def _tree_of(code: CodeType) -> ast.Module:
     tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
     if code.co_name != "<module>":
         ast.increment_lineno(tree, code.co_firstlineno - 1)
@@ -179,119 +198,16 @@ def _covers(loop: ast.AST, line: int) -> bool:
     return loop.lineno <= line <= (loop.end_lineno or 0)
 
 
-def path_of(node: ast.AST) -> str | None:
+def _path_of(node: ast.AST) -> str | None:
     """Return how a variable, an attribute or an entry of a dict is written; None of other expressions."""
     if isinstance(node, ast.Name):
         return node.id
-    if isinstance(node, ast.Attribute) and (of := path_of(node.value)) is not None:
+    if isinstance(node, ast.Attribute) and (of := _path_of(node.value)) is not None:
         return f"{of}.{node.attr}"
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        return None if (of := path_of(node.value)) is None else f"{of}[{node.slice.value!r}]"
+        return None if (of := _path_of(node.value)) is None else f"{of}[{node.slice.value!r}]"
     return None
-
-
-def _uses(node: ast.AST | Iterable[ast.AST]) -> Iterator[tuple[str, bool]]:
-    """Yield the paths in an expression, and whether each is read. None of text, the last element or a report."""
-    if not isinstance(node, ast.AST):
-        for one in node:
-            yield from _uses(one)
-    elif (path := path_of(node)) is not None:
-        yield path, isinstance(node.ctx, ast.Load)  # type: ignore[attr-defined]
-    elif not (isinstance(node, ast.JoinedStr | ast.Lambda) or _is_last(node) or _method(node) in _ACTS):
-        yield from _uses(ast.iter_child_nodes(node))
-
-
-def _is_last(node: ast.AST) -> bool:
-    return isinstance(node, ast.Subscript) and ast.unparse(node.slice) == "-1"
-
-
-def _of(path: str, held: str) -> bool:
-    """Return whether a path is of what is held, or is a dict or a list around it. An object is asked by its methods."""
-    return _within(path, held) or held.startswith(f"{path}[")
-
-
-def _within(path: str, outer: str) -> bool:
-    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
-
-
-def _reads(node: ast.AST | Iterable[ast.AST], held: Iterable[str]) -> bool:
-    return any(reads and any(_of(path, one) for one in held) for path, reads in _uses(node))
-
-
-def _first(node: ast.AST | list[ast.stmt], held: str) -> str | None:
-    """Return whether code reads or sets first what is held: "read", "set" or None. Of two branches, "read" counts."""
-    match node:
-        case ast.If(test=test, body=body, orelse=other):
-            either = {_first(body, held), _first(other, held)}
-            return _first(test, held) or ("read" if "read" in either else "set" if either == {"set"} else None)
-        case ast.Assign() | ast.AnnAssign() | ast.NamedExpr() | ast.AugAssign():
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if isinstance(node, ast.AugAssign) and path_of(node.target) == held:
-                return "read"
-            parts: list[ast.AST] = [*([node.value] if node.value is not None else ()), *targets]
-        case ast.For() | ast.AsyncFor():
-            parts = [node.iter, node.target, *node.body, *node.orelse]
-        case ast.FunctionDef() | ast.Lambda():
-            return None
-        case list():
-            parts = [*node]
-        case _ if (path := path_of(node)) is not None:
-            if isinstance(getattr(node, "ctx", None), ast.Load) and path != f"{held}.clear":
-                return "read" if _of(path, held) else None
-            return "set" if _within(held, path.removesuffix(".clear")) else None
-        case _:
-            parts = [*ast.iter_child_nodes(node)]
-    return next((found for one in parts if (found := _first(one, held)) is not None), None)
-
-
-def _taken(node: ast.AST, held: set[str]) -> set[str]:
-    """Return what is held, and the variables and attributes that are set by it, or where a test reads it."""
-    found = set(held)
-    while True:
-        before = len(found)
-        for one in ast.walk(node):
-            if isinstance(one, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and one.value is not None:
-                found |= _set_in([one]) if _reads(one.value, found) else set()
-            elif isinstance(one, ast.If) and _reads(one.test, found):
-                found |= _set_in([*one.body, *one.orelse])
-        if len(found) == before:
-            return found
-
-
-def _set_in(statements: Sequence[ast.AST]) -> set[str]:
-    nodes = (one for statement in statements for one in ast.walk(statement))
-    return {path for one in nodes if isinstance(getattr(one, "ctx", None), ast.Store) and (path := path_of(one))}
-
-
-def _acts_on(loop: ast.AST, held: set[str]) -> bool:
-    """Return whether a loop leaves itself, saves, steps, reports or sets a rate by what it holds."""
-    reads = _taken(loop, held)
-    for one in ast.walk(loop):
-        match one:
-            case ast.While(test=test) if _reads(test, reads):
-                return True
-            case ast.If(test=test) if _reads(test, reads):
-                inner = (part for branch in (*one.body, *one.orelse) for part in ast.walk(branch))
-                if any(isinstance(part, _LEAVES) or _method(part) in _ACTS for part in inner):
-                    return True
-            case ast.Call(args=args, keywords=words) if _ACTS.get(_method(one)):
-                if _reads([*args, *(word.value for word in words if word.arg in (None, "value"))], reads):
-                    return True
-            case ast.Assign(targets=[target], value=value) if (path_of(target) or "").endswith("['lr']"):
-                if _reads(value, reads):
-                    return True
-    return False
 
 
 def _method(node: ast.AST) -> str:
     return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-
-
-def _returns(node: ast.AST, reads: set[str]) -> bool:
-    """Return whether a node returns a value by what is read, or where a test reads it."""
-    if isinstance(node, ast.Return):
-        return node.value is not None and _reads(node.value, reads)
-    if isinstance(node, ast.If) and _reads(node.test, reads):
-        inner = [part for branch in (*node.body, *node.orelse) for part in ast.walk(branch)]
-        return any(isinstance(part, ast.Return) and part.value is not None for part in inner)
-    return False

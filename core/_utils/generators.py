@@ -100,11 +100,10 @@ def set_states(generators: dict[str, Any], states: dict[str, Any]) -> None:
         set_generator(generators[path], states[path])
 
 
-def put_states(generators: dict[str, Any], states: dict[str, Any]) -> Callable[[], object]:
-    """Restore the generators that `states` names; return what puts them back: all trials may share one."""
-    before = states_of({path: one for path, one in generators.items() if path in states})
-    set_states(generators, states)
-    return partial(set_states, generators, before)
+def to_put_back(generators: dict[str, Any], before: dict[str, Any]) -> Callable[[], object]:
+    """Return what sets generators that differ from their earlier states to these again: all trials may share one."""
+    changed = {path: state for path, state in before.items() if of_generator(generators[path]) != state}
+    return partial(set_states, generators, changed)
 
 
 def damaged(error: Exception) -> InvalidInput:

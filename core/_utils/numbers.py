@@ -28,7 +28,7 @@ import numpy as np
 
 from .around import attributes, frames, is_own, of_program, own_classes
 from .code import carried_by, carried_within, counted_globals, only_adds
-from .decides import answers_by, decides, in_module_only_shows, only_shows
+from .decides import decides, only_shows
 from .interruption import variables
 
 # str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
@@ -89,17 +89,19 @@ class Numbers:
         return {name: (value, then[name]) for name, value in now.items() if then.get(name, value) != value}
 
     def shared(self, trial: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
-        """Return the numbers of objects that another trial has changed, and by which a method answers: both values."""
+        """Return the numbers of objects that another trial has changed and that are not only shown: both values."""
         found: dict[str, tuple[Number, Number]] = {}
         for name, one in _objects(frame).items():
             with suppress(TypeError):  # it cannot be hashed, or referred to weakly
                 kind: type = type(one)
                 now = _counted(one)
                 first, then = self._objects.setdefault(one, (trial, now)) if now else (trial, now)
-                changed = (
+                changed = [
                     (key, value) for key, value in now.items() if first != trial and value != then.get(key, value)
-                )
-                found |= {f"{name}.{key}": (value, then[key]) for key, value in changed if answers_by(kind, key)}
+                ]
+                codes = tuple(of.f_code for of in frames(frame) if name.partition(".")[0] in _variables(of.f_code))
+                shown = {key for key, _ in changed if only_shows(codes, f"{name}.{key}", kind)}
+                found |= {f"{name}.{key}": (value, then[key]) for key, value in changed if key not in shown}
         return found
 
     def in_loop(self, place: Hashable, frame: FrameType) -> bool:
@@ -134,7 +136,11 @@ class Numbers:
                 if (
                     again
                     and not filled
-                    and (decides(code, name, line, around) if doubted else not (plain and only_shows(code, name, kind)))
+                    and (
+                        decides(code, name, line, around)
+                        if doubted
+                        else not (plain and only_shows((code,), name, kind))
+                    )
                 ):
                     found[name] = value, then[name]
         return found
@@ -213,7 +219,7 @@ def _of_module(frame: FrameType) -> dict[str, Number]:
     own = [one for one in held.values() if type(one) is FunctionType and loop and one.__globals__ is loop.f_globals]
     codes = [one.__code__ for one in own]
     counted = {name for code in codes for name in counted_globals(code)}
-    names = {n for n in counted if not in_module_only_shows(tuple(code for code in codes if n in code.co_names), n)}
+    names = {n for n in counted if not only_shows(tuple(code for code in codes if n in code.co_names), n)}
     return {name: number for name in names & held.keys() if type(number := _number(held[name])) in (int, float)}
 
 
@@ -229,7 +235,12 @@ def _objects(frame: FrameType) -> dict[str, Any]:
         of_torch = type(one).__module__.startswith("torch.utils.data.")
         inner = {key: vars(one).get(key) for key in ("dataset", "sampler")} if of_torch else _attributes(one)
         held |= {f"{name}.{key}": part for key, part in inner.items()}
-    return {name: one for name, one in held.items() if is_own(type(one).__module__)}
+    names = {id(one): name for name, one in held.items() if is_own(type(one).__module__)}  # one of each object
+    return {name: held[name] for name in names.values()}
+
+
+def _variables(code: CodeType) -> set[str]:
+    return {*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars}
 
 
 def _counted(value: Any) -> _Held:

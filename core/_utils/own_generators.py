@@ -289,9 +289,14 @@ def _of_code(value: Any) -> list[tuple[str, Any]]:
     ]
 
 
+def of_objects(*roots: Any, depth: int = 4) -> dict[str, Any]:
+    """Return the generators that some objects hold, or that their code names; none if an object raises."""
+    with suppress(Exception):  # an object of the program that raises where it is looked at
+        return generators_in(*roots, depth=depth)
+    return {}
+
+
 def of_code(*roots: Any, depth: int = 4) -> dict[str, Any]:
     """Return the generators in variables of modules and classes that the program's code of some objects names."""
-    with suppress(Exception):  # an object of the program that raises where it is looked at
-        held = generators_in(*roots, depth=depth)
-        return {path: one for path, one in held.items() if ".module " in path or ".class " in path}
-    return {}
+    held = of_objects(*roots, depth=depth)
+    return {path: one for path, one in held.items() if ".module " in path or ".class " in path}

@@ -11,6 +11,7 @@ Each rank has its own random state, in a file of its own next to the state that 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import threading
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from haltune.ranks import follows, this
 from .session import Session
 
 RANDOM = ".random"  # suffix of the random state, next to a checkpoint
+_MOST = 100  # files of the program's own whose random state is kept in memory
 _START, _START_OF_FOLD = ".start", ".start-of-fold"  # of the one with which the trial, or its fold, started
 
 
@@ -40,6 +42,7 @@ class Draws:
     _started_in: int | None = None  # the process in which the trial has started
     _restores = False  # the random state of a checkpoint was restored
     _put_back: Callable[[], object] | None = None  # a framework's own generators, as they were before
+    left: dict[str, Any] | None = None  # the random state at the save from which a plain loop resumes, if it is known
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -55,6 +58,10 @@ class Draws:
 
         checkpoint: from which it resumes; None: it does not.
         """
+        self.left = None if checkpoint is None else self._session.seen.left.get(checkpoint)
+        if checkpoint is not None and (beside := random_of(checkpoint)).is_file():
+            with suppress(OSError, ValueError):  # `begins_loop` raises what is wrong with the file
+                self.left = json.loads(beside.read_bytes())
         suffix = _START_OF_FOLD if fold else _START
         if not fold:
             if self._started_in == os.getpid():  # a loop over the study has stated it before the block
@@ -116,16 +123,24 @@ class Draws:
         if not random_of(checkpoint).exists():
             put_beside(checkpoint, lambda: place)
 
-    def write(self, temporary: Path, resumes: bool) -> None:
-        """Write the random states next to a state, on rank 0. resumes: the trial may. Raises OSError."""
-        if self._looped:
+    def write(self, temporary: Path, resumes: bool, plain: bool) -> None:
+        """Write the random states next to a state, on rank 0. Raises OSError.
+
+        resumes: the trial may. plain: in its block it has a plain loop, perhaps over `range`.
+        """
+        if self._looped or (plain and resumes):
             put(random_of(temporary), self._generators.capture())
         for suffix, start in self._starts.items() if resumes else ():
             put(Path(f"{temporary}{suffix}"), with_torch(start))
 
-    def saved(self, path: str | None) -> None:
-        """Note a state to resume from that was saved. path: of a file of haltune's."""
+    def saved(self, path: str | None, own: str) -> None:
+        """Note a state to resume from that was saved. path: of a file of haltune's. own: of the program's, or ""."""
         self._drawn = None
+        if path is None and own:
+            left = self._session.seen.left
+            left[own] = capture()
+            if len(left) > _MOST:
+                del left[next(iter(left))]
         if self._looped and path is not None:
             drawn = self._generators.capture()
             self._drawn = random_of(path), drawn

@@ -121,7 +121,9 @@ class Seen:
     keeps_first: bool | None = None  # the program saves the best state before it reports its value; None: not known
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
     all_report = False  # all ranks have reported, in a study that does not count epochs
-    draws = False  # a loop of the program's own has drawn random numbers between two reports
+    # generators of the random state -> words that a plain loop draws from report to report; None: it sets another state
+    draws: dict[str, float | None] = field(default_factory=dict)
+    left: dict[str, dict[str, Any]] = field(default_factory=dict)  # the program's own files -> random state at each
     reports_first = False  # the last epoch with a report and with steps of torch made them after the report
 
 

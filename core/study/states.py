@@ -148,7 +148,8 @@ class States:
         with checkpoints.undecided(temporary):
             with self.writing(attempt, temporary):
                 if state.keep is False:
-                    self._draws.write(temporary, attempt.epoch != self._session.log.problem.max_epochs)
+                    ends = attempt.epoch == self._session.log.problem.max_epochs
+                    self._draws.write(temporary, not ends, plain=self.training is not None and not attempt.stated)
                 state.path, state.seconds = str(checkpoints.publish(temporary)), seconds
             if state.early:
                 if self.waiting is not None and checkpoints.is_written(self.waiting.path):
@@ -168,7 +169,7 @@ class States:
         """Note a state that was saved. path: of a file of haltune's."""
         if state.keep is not False:
             return  # it is another file than the one to resume from
-        self._draws.saved(path)
+        self._draws.saved(path, state.path)
         self.waiting = state if state.early else None
         self._saved_in_epoch = not state.early
         self.unlike = state.unlike

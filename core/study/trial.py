@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import numpy as np
 
 from haltune._utils.checks import number, timed
+from haltune._utils.drawn import drawn
 from haltune._utils.interruption import quietly
 from haltune._utils.randomness import capture, put, put_back
 from haltune._utils.signals import interrupts, lost_rank
@@ -229,14 +230,26 @@ class Trial(LoopPort, KnowsAttributes):
         return verdict
 
     def _doubts_draws(self) -> None:
-        """Hint at a loop of the program's own that draws random numbers and whose random state was not restored."""
+        """Hint at a loop of the program's own that draws other random numbers than without the pause.
+
+        From the state at its save it is to draw about as many until the next report as from one report to the next. A
+        generator that the program sets in each epoch needs no state.
+        """
+        known, now = self._seen.draws, capture()
         if self._placed is None:
-            self._placed = capture()
+            self._placed = now
         else:
-            self._seen.draws |= self._placed != capture()
-            self._placed = True
-        if self._seen.draws:
-            self._weights.hint_of_draws()
+            moved = {name for name, state in now.items() if self._placed.get(name, state) != state}
+            known |= {name: drawn(name, self._placed[name], now[name]) for name in moved - known.keys()}
+        first, left = self._placed, self._draws.left
+        self._placed = now if first is now else True
+        for name, words in known.items() if self._begins else ():
+            if words and name in first:
+                most = 1.1 * words + 10.0 * math.sqrt(words)  # a shuffle takes more words at one time than at another
+                made = None if left is None or name not in left else drawn(name, left[name], first[name], most)
+                if not (made and made <= most < math.inf):
+                    self._weights.hint_of_draws()
+                    return
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""

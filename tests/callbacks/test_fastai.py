@@ -1,5 +1,7 @@
 """HaltuneCallback in real trainings of fastai's Learner."""
 
+import itertools
+
 import numpy as np
 import pytest
 from callback_fakes import STOP, FakeTrial
@@ -353,3 +355,56 @@ def test_a_metric_that_no_epoch_can_have_is_refused_before_the_first(monitor, sa
     with pytest.raises(InvalidInput, match=said):
         learn.fit(3, 0.05, cbs=HaltuneCallback(FakeTrial(max_epochs=3), monitor))
     np.testing.assert_array_equal(weights(learn), before)
+
+
+held, named, of_metric = (np.random.default_rng(n) for n in range(3))
+
+
+class Noise:
+    """A metric with a generator of its own."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self, predictions, targets):
+        return (predictions - targets).abs().mean() + self.rng.normal()
+
+
+def draws_in_metrics_and_a_callback(trial, drawn):
+    from fastai.callback.core import Callback
+
+    class Draws(Callback):
+        def __init__(self):
+            self.rng = held
+
+        def after_step(self):
+            drawn.setdefault(trial.id, set()).update([self.rng.random(), named.random()])
+
+    def sampled(predictions, targets):
+        number = of_metric.random()
+        drawn.setdefault(trial.id, set()).add(number)
+        return (predictions - targets).abs().mean() + number
+
+    learn = learner(cbs=Draws())
+    learn.metrics = [*learn.metrics, sampled, Noise(trial.id)]
+    learn.fit(trial.max_epochs, 0.05, cbs=HaltuneCallback(trial, record="all"))
+    return learn
+
+
+def test_metrics_that_draw_resume_exactly(monkeypatch):
+    def run(trial):
+        if trial.attempt == 1:
+            monkeypatch.setitem(globals(), "of_metric", np.random.default_rng(0))
+        return draws_in_metrics_and_a_callback(trial, {})
+
+    assert check_resume(run, goal=Minimize("mae"), pause_at=2)
+
+
+def test_generators_that_trials_share_go_on_where_they_were_after_a_resumed_trial(tmp_path):
+    drawn, study = {}, pausing_study(at=(2,), epochs=4, trials=3, metric=Minimize("mae"), folder=tmp_path, verbose=0)
+    first, second = study.ask(), study.ask()
+    for trial in itertools.chain((second, first), study):  # the one that resumes last paused before the other trained
+        with trial:
+            draws_in_metrics_and_a_callback(trial, drawn)
+    assert [t.attempt for t in study.trials] == [2, 2, 2]
+    assert not drawn[2] & (drawn[0] | drawn[1])

@@ -526,3 +526,35 @@ def test_a_trial_that_another_callback_ends_at_the_evaluation_of_a_pause_is_comp
             evaluated(trial, rewards=float, end=96, after=after)
     (record,) = study.trials
     assert (record.status, record.attempt, record.epochs.tolist()) == ("completed", 1, [32, 64])
+
+
+held, named = np.random.default_rng(0), np.random.default_rng(1)
+
+
+def test_generators_that_trials_share_go_on_where_they_were_after_a_resumed_trial(tmp_path: Path) -> None:
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Draws(BaseCallback):
+        """Holds a generator of the program, and names another one."""
+
+        def __init__(self, trial: int) -> None:
+            super().__init__()
+            self.rng, self.of = held, trial
+
+        def _on_step(self) -> bool:
+            drawn.setdefault(self.of, set()).update([self.rng.random(), named.random()])
+            return True
+
+    drawn: dict[int, set[float]] = {}
+    study = pausing_study(
+        at=(128,), epochs=192, trials=3, metric=Maximize("mean_reward"), unit="step", folder=tmp_path, verbose=0
+    )
+    first, second = study.ask(), study.ask()
+    for trial in itertools.chain(
+        (second, first), study
+    ):  # the trial that resumes last paused before the other one trained
+        with trial:
+            vars(trial)["config"] = {"learning_rate": trial.config["lr"]}
+            learnt(trial, others=[Draws(trial.id)])
+    assert [t.attempt for t in study.trials] == [2, 2, 2]
+    assert not drawn[2] & (drawn[0] | drawn[1])

@@ -23,6 +23,7 @@ class Patience:
     def step(self, value):
         self.used = 0 if self.best is None or value < self.best else self.used + 1
         self.best = value if self.best is None else min(value, self.best)
+        return self.used > self.most
 
 
 def search(caplog, train, at=(3,), trials=2, words="as at its start"):
@@ -53,6 +54,8 @@ def test_a_patience_that_begins_again_is_hinted_at_once_with_its_values(caplog, 
             best = min(value(epoch), best)
             trial.report(value(epoch))
             trial.save(lambda path: path.write_text("{}"))
+            if bad > 9:
+                break
 
     (hint,) = search(caplog, train)
     assert (
@@ -71,7 +74,7 @@ def test_numbers_of_objects_of_the_program_and_a_rate_in_a_training_loop_are_nam
         for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("{}"))):
             run.patience.step(value(epoch))
             rate *= 0.5
-            loop.report(value(epoch))
+            loop.report(value(epoch) + 0 * rate)
 
     (hint,) = search(caplog, train)
     found = "rate = 0.5 (0.0625 where it paused), run.patience.best = None (1 where it paused), run.patience.used = 0"
@@ -147,6 +150,8 @@ def test_an_array_that_a_loop_carries_over_and_a_best_of_numpy_are_named_and_rec
                 rollout[step] = epoch
             trial.report(value(epoch) + 0 * rollout.mean())
             trial.save(lambda path: path.write_text("{}"))
+            if best < 0:
+                break
 
     (hint,) = search(caplog, train)
     batch = "batch = [0 0] [1 1] ([3 3] [1 1] where it paused)"
@@ -327,7 +332,7 @@ class Trainer:
         for epoch in self.trial.epochs():
             self.epoch = epoch
             self.train_epoch()
-            self.trial.report(self.loss)
+            self.trial.report(self.loss + 0 * self.steps)
             self.trial.save(lambda path: path.write_text("{}"))
 
 
@@ -357,7 +362,7 @@ class OfOneMethod:
             losses = Total()
             losses.add(value(epoch))
             self.steps += 1
-            self.trial.report(losses.sum)
+            self.trial.report(losses.sum + 0 * self.steps)
             self.trial.save(lambda path: path.write_text("{}"))
 
 
@@ -387,7 +392,7 @@ def test_an_object_that_raises_where_it_is_looked_at_ends_no_training(caplog, ki
         restored(trial)
         for epoch in trial.epochs():
             bad += held is not None
-            trial.report(value(epoch))
+            trial.report(value(epoch) + 0 * bad)
             trial.save(lambda path: path.write_text("{}"))
 
     (hint,) = search(caplog, train)
@@ -400,6 +405,7 @@ STEPS = 0
 def draws_less_at_random():
     global STEPS
     STEPS += 1
+    return 1 / STEPS
 
 
 def starts_again():

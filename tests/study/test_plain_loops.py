@@ -108,6 +108,29 @@ def test_a_generator_that_each_epoch_makes_anew_or_that_the_program_restores_is_
     assert not lines(caplog, train, at=(1,))
 
 
+@pytest.mark.parametrize("does", ["nothing", "restores", "seeds each epoch"])
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_loop_over_range_that_draws_from_torch_is_hinted_at_unless_it_restores_or_seeds_it(caplog, does, at):
+    def train(trial):
+        setup = Setup(trial)
+        if setup.state and does == "restores":
+            torch.set_rng_state(setup.state["random"])
+        for epoch in setup.epochs():
+            if does == "seeds each epoch":
+                torch.manual_seed(epoch)
+            order = torch.randperm(64).split(32)
+            noise = torch.nn.functional.dropout(torch.ones(64, 4000))  # many words
+            setup.trains((x[rows], y[rows] + 0 * noise[rows, :1]) for rows in order)
+            verdict = trial.report(loss_of(epoch), epoch)
+            setup.saves(random=torch.get_rng_state())
+            if verdict.stops:
+                break
+
+    assert ["restored its random state" in text for text in lines(caplog, train, at=(at,))] == [True] * (
+        does == "nothing"
+    )
+
+
 def test_an_average_that_a_loop_over_range_does_not_save_is_warned_of_and_a_restored_one_is_not(caplog):
     def train(trial, saves):
         setup = Setup(trial)
@@ -289,6 +312,60 @@ def test_a_best_value_a_mean_and_a_count_that_only_decide_what_is_printed_are_no
                 break
 
     assert not lines(caplog, train)
+
+
+class Timer:
+    def __init__(self):
+        self.calls, self.seconds, self.since = 0, 0.0, None
+
+    def tic(self):
+        if self.since is None:
+            print("started")
+        self.since = 1.0
+
+    def toc(self):
+        self.calls, self.seconds = self.calls + 1, self.seconds + 0.1
+        return self.seconds / self.calls
+
+
+class Rows:
+    """As loggers are: it counts what it has written, and returns numbers for names of files."""
+
+    def __init__(self):
+        self.written, self.step, self.number = 0, 0, 0
+
+    def row(self, values, step=None):
+        self.step = self.step + 1 if step is None else step
+        self.written += 1
+        print(values)
+
+    def following(self):
+        self.number += 1
+        return self.number
+
+
+SHARED = Timer(), Rows()
+
+
+def test_meters_loggers_and_counters_of_a_loop_or_of_all_trials_that_only_show_are_not_named(caplog):
+    timer, rows = SHARED
+
+    def train(trial):
+        setup, mine, written, steps = Setup(trial), Timer(), Rows(), 0
+        for epoch in trial.epochs():
+            timer.tic()
+            mine.tic()
+            setup.trains(HALF)
+            steps += 2  # and nothing reads it
+            spent = timer.toc()
+            print(f"{spent:.1f} seconds, {mine.toc():.1f}", f"plot{rows.following()}.png")
+            rows.row({"loss": loss_of(epoch)})
+            written.row({"loss": loss_of(epoch)})
+            trial.report(loss_of(epoch), epoch)
+            setup.saves()
+
+    assert not lines(caplog, train)
+    assert not [text for text in caplog.messages if "starts with" in text]
 
 
 def test_an_average_that_has_not_started_where_a_trial_pauses_is_not_warned_of(caplog):
@@ -558,7 +635,7 @@ def test_a_stopper_and_a_curriculum_that_all_trials_share_are_named(caplog, over
     loader = DataLoader(Harder())
 
     (hint,) = searched(caplog, train)
-    assert "loader.dataset.level = 4 (0 where another trial started)" in hint
+    assert ".dataset.level = 4 (0 where another trial started)" in hint
     assert "reads" not in hint
     assert "data.level = 4 (0 where another trial started)" in hint
     assert "stopper.counter = 2 (0 where another trial started)" in hint

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import itertools
 import json
+import pickle
 import random
 import signal
 import subprocess
@@ -774,6 +775,7 @@ def trains_in_a_loop_of_while(trial: Trial, draws: bool = True) -> None:
 
 
 def writes_its_own_file(trial: Trial, folder: Path) -> None:
+    _ = [random.random() for _ in range(99)]  # the weights of a new model
     done = load(trial)
     for epoch in trial.epochs():
         done.append(random.random())
@@ -782,31 +784,90 @@ def writes_its_own_file(trial: Trial, folder: Path) -> None:
         trial.checkpointed(str(path))
 
 
-@pytest.mark.parametrize("reopened", [True, False])
+def own_state() -> Any:
+    return random.getstate(), np.random.get_state()  # noqa: NPY002
+
+
+def restores_in_a_loop_over_range(trial: Trial, own_file: bool = False, numpy: bool = True) -> None:
+    """Restore the random state itself, perhaps of Python alone."""
+    start, done = 1, draws()  # the weights of a new model
+    if trial.checkpoint:
+        start, done, (python, of_numpy) = pickle.loads(Path(trial.checkpoint).read_bytes())
+        random.setstate(python)
+        if numpy:
+            np.random.set_state(of_numpy)  # noqa: NPY002
+    for epoch in range(start, 6):
+        done += draws()
+        np.random.permutation(200)  # noqa: NPY002 (an order takes more words at one time than at another)
+        verdict = trial.report(done[-1], epoch)
+        state = pickle.dumps((epoch + 1, done, own_state()))
+        if own_file:
+            (path := trial.folder / f"{epoch}.pkl").write_bytes(state)
+            trial.checkpointed(str(path))
+        else:
+            trial.save(partial(Path.write_bytes, data=state))
+        if verdict.stops:
+            break
+
+
+def seeds_each_epoch(trial: Trial, first: int = 0) -> None:
+    done = load(trial)
+    for epoch in range(len(done) + 1, 6):
+        random.seed(first + epoch)
+        done.append(random.random())
+        verdict = trial.report(done[-1], epoch)
+        trial.save(lambda path: path.write_text(json.dumps(done)))
+        if verdict.stops:
+            break
+
+
+def seeds_each_attempt(trial: Trial) -> None:
+    random.seed(trial.attempt)
+    trains_in_a_loop_of_while(trial)
+
+
+@pytest.mark.parametrize(("reopened", "at"), [(True, 1), (False, 2)])
 @pytest.mark.parametrize(
     ("program", "why"),
     [
         (trains_in_a_loop_of_while, "its loop is not over trial.epochs()"),
+        (seeds_each_attempt, "its loop is not over trial.epochs()"),
+        (partial(restores_in_a_loop_over_range, numpy=False), "its loop is not over trial.epochs()"),
         (partial(trains_in_a_loop_of_while, draws=False), None),
+        (restores_in_a_loop_over_range, None),
+        (seeds_each_epoch, None),
         (writes_its_own_file, "its state is a file that your program wrote"),
         (saves_after, None),
         (saves_at_once, None),
     ],
 )
 def test_a_loop_whose_random_state_is_not_restored_is_hinted_at(
-    program: Callable[..., object], why: str | None, reopened: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    program: Callable[..., object],
+    why: str | None,
+    reopened: bool,
+    at: int,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     if program is writes_its_own_file:
         program = partial(program, folder=tmp_path)
     with caplog.at_level("INFO", "haltune"):
-        study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=5, trials=2, folder=tmp_path / "states")
+        study = pausing_study(f"{tmp_path}/s.db", at=(at,), epochs=5, trials=2, folder=tmp_path / "states")
         while isinstance(trial := study.ask(), Trial):
             with trial:
                 program(trial)
             if reopened:
-                study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=5, trials=2, folder=tmp_path / "states")
+                study = pausing_study(f"{tmp_path}/s.db", at=(at,), epochs=5, trials=2, folder=tmp_path / "states")
     hints = [text for text in caplog.messages if "restored its random state" in text]
     assert [text.split(", so haltune")[0] for text in hints[:1]] == (
-        [] if why is None else [f"Trial 0 has resumed after epoch 2, but {why}"]
+        [] if why is None else [f"Trial 0 has resumed after epoch {at}, but {why}"]
     )
     assert reopened or len(hints) < 2
+
+
+def test_a_loop_that_restores_the_state_of_its_own_file_is_not_hinted_at(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "haltune"):
+        study_of(tmp_path, (2,)).optimize(partial(restores_in_a_loop_over_range, own_file=True))
+    assert not [text for text in caplog.messages if "restored its random state" in text]
