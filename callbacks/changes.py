@@ -185,8 +185,9 @@ class Attributes:
 
 
 def _called(name: str) -> str:
-    """Return the name of an attribute for messages, without the first part of its place."""
-    return name.partition("/")[2].replace("/", ".").lstrip(".") or name.partition(".")[2]
+    """Return the name of an attribute for messages, without the number of its owner."""
+    number, _, called = name.partition(".")
+    return name.partition("/")[2].replace("/", ".").lstrip(".") or (called if number.isdecimal() else name)
 
 
 def warn_of_failed(trial: Trial, *failed: str, advice: str = _MAKE) -> None:

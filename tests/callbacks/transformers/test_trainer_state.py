@@ -87,6 +87,15 @@ class Weighs(Trainer):
         return (loss, outputs) if return_outputs else loss
 
 
+class Alternates(Trainer):
+    """It takes a number from an iterator in each step."""
+
+    def training_step(self, *arguments, **others):
+        self.numbers = getattr(self, "numbers", None) or cycle([1.0, 2.0])
+        next(self.numbers)
+        return super().training_step(*arguments, **others)
+
+
 class Clips(TrainerCallback):
     """It lowers a setting of the Trainer by its present value."""
 
@@ -737,6 +746,7 @@ DECLINED = {
         {"others": [AveragesEpochs]},
         "AveragesEpochs.aver",
     ),
+    "an iterator of its own class": (*BETWEEN, {"kind": Alternates}, "because Alternates.numbers is an iterator"),
     "a copy of the model at the start": (*BETWEEN, {"others": [Anchors]}, "Anchors.anchor is a copy of the weights"),
     "a layer on top of the model": (*BETWEEN, {"others": [Probes]}, r"Probes\.probe changes in training and is not"),
     "groups of the optimizer": ((2,), {}, {"others": [Grows]}, "other parameter groups"),
@@ -767,6 +777,7 @@ DECLINED = {
         DECLINED,
         "a callback's average",
         "an average that starts where it would pause",
+        "an iterator of its own class",
         "weights of a loss",
         "a collator with a generator",
         "a table that changes",
