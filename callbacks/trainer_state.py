@@ -159,6 +159,7 @@ class Unsaved(Portable):
         if not self._pass:
             carried.warn_of_data(self._trial, self._own_data(), not self._resumes)
         self._resumes, self._print = False, None
+        self._of_data.pass_starts(self._own_data())
         self._pass = {"random": capture(), "generators": self._states()}
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:

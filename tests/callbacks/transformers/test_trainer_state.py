@@ -575,6 +575,24 @@ class Carries(Net):
         return out | {"loss": out["loss"] * (1 + carried)}
 
 
+class Scaled(torch.utils.data.Dataset):
+    """Rows by a scale, which a program sets as an epoch starts."""
+
+    def __init__(self):
+        self.rows, self.scale = rows(16), 1.0
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return self.rows[index] | {"x": self.rows[index]["x"] * self.scale}
+
+
+class Rescales(TrainerCallback):
+    def on_epoch_begin(self, args, state, control, train_dataloader, **others):
+        train_dataloader.dataset.scale *= 0.8
+
+
 class Weighted(Trainer):
     def _get_train_sampler(self, *args):
         return torch.utils.data.WeightedRandomSampler(torch.ones(16), 16)
@@ -703,6 +721,7 @@ RESTORED = {
     "a collator of NumPy": (*BETWEEN, {"collator": lambda: Noise(np.random.default_rng(4))}),
     "a collator that draws": (*BETWEEN, GLOBAL),
     "a collator that names a generator": (*BETWEEN, {"collator": Names}),
+    "a number of the data that an epoch sets, within": (*WITHIN, {"train": Scaled, "others": [Rescales]}),
     "data that draw": (*BETWEEN, {"train": Noisy}),
     "data that draw in workers": (*BETWEEN, {"train": Noisy} | WORKERS),
     "plain data in workers, within": (*WITHIN, WORKERS),
