@@ -275,6 +275,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._epoch_start = [checkpoint.capture(trainer)]  # Lightning starts the first loader before the epoch
             checks.check_trainer(trainer, self.trial)
             shards.need_ranks(trainer, self.trial)
+            over = self.trial.ended is not None and not (self.trial.verdict is not None and self.trial.verdict.stops)
+            if over and self._of == self.trial.id:  # at its last epoch, so that none starts
+                ranks_of(trainer).first(self._reporter.warn_ended)
             self._beginning = resuming.Start(trainer)
             self._numbers = attributes.numbers(trainer)
             makes = bool(trainer.reload_dataloaders_every_n_epochs)
