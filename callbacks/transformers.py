@@ -219,7 +219,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # several ranks would not notice a signal in the same epoch
         self._reporter.defer(Interruption.within("train", "transformers.", bears=torch_ranks().alone))
         if (scheduler := others.get("lr_scheduler")) is not None:
-            self._reporter.schedule = partial(still_to_fall, args, state.max_steps, weakref.ref(scheduler))
+            # no public name says whose it is; without it, an argument would be named that the program does not use
+            made = getattr(trainer, "_created_lr_scheduler", True)
+            self._reporter.schedule = partial(still_to_fall, args, state.max_steps, weakref.ref(scheduler), made)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._in_step = True
