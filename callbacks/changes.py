@@ -71,6 +71,7 @@ class Attributes:
         self._prints: dict[str, Any] = {}  # prints of what is not data
         self._states: dict[str, Any] = {}  # states that earlier attempts changed
         self._put: set[str] = set()  # names of the states that were restored
+        self._at_pass: dict[str, Any] = {}  # numbers and texts as the present pass over the data started
         self.failed: list[str] = []  # names of those that could not be
 
     def see(self, owners: Owners, saved: Iterable[Any]) -> None:
@@ -99,17 +100,22 @@ class Attributes:
                 plain.started(states.get(name), earlier.get("start"))
         return self._states | states
 
+    def pass_starts(self, owners: Owners) -> None:
+        """Note the numbers and texts of data, before a pass over them reads one."""
+        self._at_pass = {name: value for name, value in self._values(owners).items() if type(value) in objects.PLAIN}
+
     def changed_within(self, owners: Owners, saved: Iterable[Any], passes: Container[int]) -> str | None:
         """Return why a pause within a pass loses a change of data.
 
-        None if only generators changed, which loops save, or numbers that loaders set again by set_epoch. passes: the
-        numbers of the present passes.
+        None if only generators changed, which loops save, numbers that loaders set again by set_epoch, or numbers
+        before the pass started. passes: the numbers of the present passes.
         """
         values = self._values(owners := [*owners])
         again = {f"{place}.{name}" for place, owner in owners for name in set_by_epoch(type(owner))}
         for name in self.changed(owners, saved):
             value = values.get(name)
-            if not (is_generator(value) or (name in again and type(value) is int and value in passes)):
+            before = name in self._at_pass and type(value) in objects.PLAIN and value == self._at_pass[name]
+            if not (before or is_generator(value) or (name in again and type(value) is int and value in passes)):
                 return plain.READ_AGAIN
         return None
 
@@ -185,8 +191,9 @@ class Attributes:
 
 
 def _called(name: str) -> str:
-    """Return the name of an attribute for messages, without the first part of its place."""
-    return name.partition("/")[2].replace("/", ".").lstrip(".") or name.partition(".")[2]
+    """Return the name of an attribute for messages, without the number of its owner."""
+    number, _, called = name.partition(".")
+    return name.partition("/")[2].replace("/", ".").lstrip(".") or (called if number.isdecimal() else name)
 
 
 def warn_of_failed(trial: Trial, *failed: str, advice: str = _MAKE) -> None:

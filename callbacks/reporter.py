@@ -300,11 +300,7 @@ class Reporter:
             if trial.verdict is not None and trial.verdict.stops:
                 self.verdict = trial.verdict  # this fit, the next phase of the training, ends at once, too
             else:
-                self.warn_once(
-                    "ended",
-                    f"Trial {trial.id} has ended, so the epochs of this fit are not reported. To train "
-                    "a final model, leave out HaltuneCallback.",
-                )
+                self.warn_ended()
         elif planned is not None and horizon is not None and planned > horizon:
             self.advise(
                 f"This fit plans {plural(planned, trial.unit)}, but the search's {length_argument(trial.unit)} is "
@@ -319,6 +315,15 @@ class Reporter:
             arguments = weakref.ref(self), trial.heartbeat_seconds, self._enough
             threading.Thread(target=_beat, args=arguments, name="haltune-heartbeat", daemon=True).start()
         self.clock.restart()
+
+    def warn_ended(self) -> None:
+        """Warn once that the trial has ended, and another fit starts."""
+        self.warn_once(
+            "ended",
+            f"Trial {self.trial.id} has ended, so the epochs of this fit are not reported. To train a final model, "
+            "leave out HaltuneCallback. If the value of a trial is the mean over several trainings, write for fold in "
+            "trial.folds(k):.",
+        )
 
     def starts(self, position: float | None, model: Any = None, of: int | str | None = None) -> None:
         """State where the fit starts, for loops that know it after `begin`; see `Port.starts`."""

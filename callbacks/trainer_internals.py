@@ -84,13 +84,16 @@ def planned_length(unit: str, args: Any, state: Any, steps: int | None) -> float
     return float(state.max_steps / steps) if steps else None
 
 
-def still_to_fall(args: Any, end: int, held: Callable[[], Any]) -> str | None:
-    """Return the name of a schedule whose learning rate decays until the end; None if there is none."""
+def still_to_fall(args: Any, end: int, held: Callable[[], Any], made: bool = True) -> str | None:
+    """Return the name of a schedule whose learning rate decays until the end; None if there is none.
+
+    made: the Trainer has made it, by its argument.
+    """
     scheduler = held()
     found = of_torch(scheduler)
     if found is None or not falls(found[1], scheduler.last_epoch, end):
         return None
-    return f"lr_scheduler_type={args.lr_scheduler_type.value!r}" if found[0] == "LambdaLR" else found[0]
+    return f"lr_scheduler_type={args.lr_scheduler_type.value!r}" if made and found[0] == "LambdaLR" else found[0]
 
 
 def sharding_of(trainer: Any, args: Any) -> str | None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.around import of_library
+from haltune._utils.around import of_library, own_classes
 from haltune._utils.generators import damaged, set_states, states_of
 from haltune._utils.own_generators import generators_in, of_owners
 from haltune._utils.randomness import capture, checked, of_devices, restore, restore_devices
@@ -55,6 +55,8 @@ from .functions import OwnFunctions
 from .schedules import make_plain
 
 FILE, OF_RANK = "haltune.json", "haltune_{}.json"  # in a checkpoint of the Trainer, of rank 0 and of another one
+_TRAINED = "haltune_weights.pt"  # likewise: the weights that train, if the checkpoint has others
+_SAVES = ("_save", "_save_checkpoint", "save_model", "on_save")  # what writes a checkpoint, or changes it
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
 _MOVING = {  # callbacks of TRL that change weights, which the Trainer does not save
     "SyncRefModelCallback": "TRL moves the reference model, which the Trainer does not save",
@@ -157,6 +159,7 @@ class Unsaved(Portable):
         if not self._pass:
             carried.warn_of_data(self._trial, self._own_data(), not self._resumes)
         self._resumes, self._print = False, None
+        self._of_data.pass_starts(self._own_data())
         self._pass = {"random": capture(), "generators": self._states()}
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -211,10 +214,30 @@ class Unsaved(Portable):
 
     # saving
 
-    def write(self, folder: Path, within: bool, of_callback: Mapping[str, Any]) -> None:
+    def written(self, folder: Path) -> str | None:
+        """Return the fingerprint of the weights in a checkpoint; None if they are the model's, or cannot be compared.
+
+        Code of the program that takes part in saving may write others, such as an average.
+        """
+        kinds = [type(one) for one in (self.trainer, *self.trainer.callback_handler.callbacks)]
+        own = [base for kind in kinds for base in own_classes(kind)]
+        if self._sharded or not any(name in vars(kind) for kind in own for name in _SAVES):
+            return None
+        from safetensors.torch import load_file
+
+        found: dict[str, Any] = {}
+        for file in folder.glob("*.safetensors"):
+            found |= load_file(file)
+        pairs = [(p, found.get(n)) for n, p in self.trainer.model.named_parameters() if p.is_floating_point()]
+        if any(one is None or (one.shape, one.dtype) != (p.shape, p.dtype) for p, one in pairs):
+            return None
+        return tensors.fingerprint_of([one for _, one in pairs])
+
+    def write(self, folder: Path, within: bool, of_callback: Mapping[str, Any], written: str | None = None) -> None:
         """Write this rank's file into a checkpoint of the Trainer.
 
-        within: the pass over the data has not ended. of_callback: what the trial's callback reads there.
+        within: the pass over the data has not ended. of_callback: what the trial's callback reads there. written: see
+        `written`.
         """
         name = _own_file()
         found: dict[str, Any] = {"trial": dict(self._of), "ranks": torch_ranks().size, **of_callback}
@@ -227,6 +250,10 @@ class Unsaved(Portable):
             found["data"] = self._of_data.changed(self._own_data(), self._saved())
             found["transforms"] = self._replaced.changed(self._base_loader)
             found["weights"], found["frozen"] = fingerprint(self.trainer.model), self._frozen
+            if written not in (None, found["weights"]) and torch_ranks().rank == 0:
+                import torch
+
+                torch.save(self.trainer.model.state_dict(), folder / _TRAINED)
             found["groups"] = [_scalars(group) for group in self.trainer.optimizer.param_groups]
             found["loss"] = self._loss()
             before = self._before["settings"]
@@ -424,6 +451,10 @@ class Unsaved(Portable):
         trainer, found = self.trainer, self._restored
         if not self._sharded and fingerprint(trainer.model) != found.get("weights"):
             trainer._load_from_checkpoint(found["path"])
+            if (trained := Path(found["path"], _TRAINED)).exists():
+                import torch
+
+                trainer.model.load_state_dict(torch.load(trained, map_location="cpu", weights_only=True))
         for group, before in zip(trainer.optimizer.param_groups, found.get("groups", []), strict=False):
             group.update(before)
 

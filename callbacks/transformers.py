@@ -219,7 +219,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # several ranks would not notice a signal in the same epoch
         self._reporter.defer(Interruption.within("train", "transformers.", bears=torch_ranks().alone))
         if (scheduler := others.get("lr_scheduler")) is not None:
-            self._reporter.schedule = partial(still_to_fall, args, state.max_steps, weakref.ref(scheduler))
+            # no public name says whose it is; without it, an argument would be named that the program does not use
+            made = getattr(trainer, "_created_lr_scheduler", True)
+            self._reporter.schedule = partial(still_to_fall, args, state.max_steps, weakref.ref(scheduler), made)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._in_step = True
@@ -325,16 +327,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._end(control, what == END)
 
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        self._swaps = (self._takes or args.load_best_model_at_end) and self._other_weights(state, others.get("model"))
-        self._averages |= self._swaps
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        written = None if self._unsaved is None else self._unsaved.written(source)
+        keeps = self._takes or args.load_best_model_at_end
+        self._swaps = keeps and self._other_weights(state, others.get("model"), written)
+        self._averages |= self._swaps
         unwritten: str | None = None
         if self._unsaved is not None and source.is_dir():
             place = {
                 "passes": self._passes, "pass_began": self._pass_began, "logged": self._logged, "steps": self._steps,
             }  # fmt: skip
             try:
-                self._unsaved.write(source, self._within(state), place)
+                self._unsaved.write(source, self._within(state), place, written)
             except OSError as error:
                 unwritten = f"a part of its state could not be written ({one_line(error)})"
         ended = control.should_training_stop or state.global_step >= state.max_steps
@@ -602,9 +606,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         best = Path(state.best_model_checkpoint).name != f"checkpoint-{state.global_step}"
         return best and self.trial.goal.of == "last"
 
-    def _other_weights(self, state: Any, model: Any) -> bool:
-        """Return whether the last evaluation had other weights than the model that is saved, such as an average."""
-        return not self._by_log and self._weights_at == state.global_step and fingerprint(model) != self._weights
+    def _other_weights(self, state: Any, model: Any, written: str | None = None) -> bool:
+        """Return whether the last evaluation had other weights than the model that is saved, such as an average.
+
+        written: the fingerprint of the weights in the checkpoint; None: they are the model's.
+        """
+        if self._by_log or self._weights_at != state.global_step:
+            return False
+        return (written or fingerprint(model)) != self._weights
 
     def _advise_other_weights(self) -> None:
         self._reporter.advise(

@@ -35,6 +35,7 @@ from ..behind import Behind
 from ..changes import warn_of_failed
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
 from . import attributes, checkpoint, checks, internals, resuming, shards
+from .checkpoint import TRAINED
 from .checks import at_boundary, ranks_of, silent
 
 if TYPE_CHECKING:
@@ -204,6 +205,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._fits = False  # on_fit_start was called, so a later load is a finder's own
         self._of: int | None = None  # the trial of the loaded checkpoint; None: none was loaded
         self._changed: list[Any] = []  # changed attributes of all ranks from a checkpoint, until they are set
+        self._trained_weights: dict[str, Any] = {}  # of a checkpoint whose state_dict has others, such as an average
         self._found_before: dict[str, Any] = {}  # numbers that a finder of batch sizes or learning rates has set
         # random states at the start of the present epoch's loader and, if later, at its first batch
         self._epoch_start: list[Any] = []
@@ -249,7 +251,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         checks.leave_requeue(trainer, self.trial)
         # drop what an earlier `validate` loaded
         self._loaded, self._changed, self._of, self._tokens, self._found_before = [], [], None, 0, {}
-        self._fits, self._early, self._made_by = False, {}, {}
+        self._fits, self._early, self._made_by, self._trained_weights = False, {}, {}, {}
         epochs = trainer.max_epochs
         # before other callbacks add an epoch for their own use
         self._planned = float(epochs) if epochs is not None and epochs >= 0 else None
@@ -266,10 +268,16 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._fits = True
+        trained, self._trained_weights = self._trained_weights, {}
+        if trained:
+            pl_module.load_state_dict(trained, strict=False)
         if not silent(trainer):
             self._epoch_start = [checkpoint.capture(trainer)]  # Lightning starts the first loader before the epoch
             checks.check_trainer(trainer, self.trial)
             shards.need_ranks(trainer, self.trial)
+            over = self.trial.ended is not None and not (self.trial.verdict is not None and self.trial.verdict.stops)
+            if over and self._of == self.trial.id:  # at its last epoch, so that none starts
+                ranks_of(trainer).first(self._reporter.warn_ended)
             self._beginning = resuming.Start(trainer)
             self._numbers = attributes.numbers(trainer)
             makes = bool(trainer.reload_dataloaders_every_n_epochs)
@@ -495,6 +503,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self.trial, self._hint))
             resuming.complete(trainer, self.trial, checkpoint)
             self._changed = checkpoint.get("haltune", [])
+            self._trained_weights = checkpoint.get(TRAINED, {})
             if trainer.global_rank < len(self._changed):  # Lightning saves those of rank 0, and loads them after this
                 checkpoint["callbacks"].update(self._changed[trainer.global_rank].get("states", {}))
             shards.put_back(trainer, checkpoint)

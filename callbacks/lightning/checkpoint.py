@@ -30,6 +30,7 @@ from .checks import at_boundary, leaves, loader_parts, stateful
 from .internals import given_loaders, loader_epoch, loads_anything, skip_batches, start_new_epoch
 from .resuming import differ, pruned, sample
 
+TRAINED = "haltune_weights"  # in a file: the weights that train, if its state_dict has others
 _TO_CONTINUE = (  # parts of a file that only a resumed fit needs
     "callbacks", "optimizer_states", "lr_schedulers", "current_model_state", "averaging_state", "haltune",
 )  # fmt: skip
@@ -85,6 +86,7 @@ def save(
     else:
         guarded = _Guarded(trainer.strategy.checkpoint_io, evaluated, keeps, best_epoch, behind is not None)
         guarded.own = shards.own_buffers(trainer, reporter.trial, ranks)
+        guarded.trained = {} if keeps else trainer.strategy.lightning_module_state_dict()
         try:
             _save(trainer, path, guarded)
         except Exception as failure:  # the state cannot be collected
@@ -213,6 +215,7 @@ class _Guarded(_Plugin):
 
     error: Exception | None = None
     own: Mapping[str, Any] = {}  # of `shards.own_buffers`
+    trained: Mapping[str, Any] = {}  # the module's state, in a file to resume from
     write: Callable[[], object] | None = None
     other = False  # the weights are not those that were evaluated
 
@@ -227,14 +230,18 @@ class _Guarded(_Plugin):
         if self.other and self._keeps:
             self.error = NotSupported(
                 "its value is of other weights than a checkpoint has now: a callback or the module averages or prunes "
-                "weights, and either does so after the start of the validation or leaves the average out of "
-                "checkpoints. Let it act before the validation, and write an average into checkpoint['state_dict'] in "
+                "weights, and either does so after the start of the validation or does not write the average into "
+                "checkpoint['state_dict']. Let it act before the validation, and write an average there in "
                 "on_save_checkpoint"
             )
             return
         if self._light:
             checkpoint = {name: part for name, part in checkpoint.items() if name not in _TO_CONTINUE}
         checkpoint = {**checkpoint, **self.own}
+        trained = {name: tensor for name, tensor in self.trained.items() if name in weights}
+        # Lightning's own averages keep these weights, and a program that writes its average in their place may not
+        if "current_model_state" not in checkpoint and differ(sample(trained), sample(weights)):
+            checkpoint[TRAINED] = trained
         while type(plugin).__name__ == "AsyncCheckpointIO":  # it returns before its file exists
             plugin = plugin.checkpoint_io
         try:

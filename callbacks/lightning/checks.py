@@ -296,7 +296,11 @@ def how_to_resume(trainer: Any, trial: Trial, usual: str) -> str:
 
 
 def check_trainer(trainer: Any, trial: Trial) -> None:
-    """Raise NotSupported if a Trainer that has trained something else would continue to count from there."""
+    """Raise NotSupported for a Trainer that logs nothing, or that would continue to count another training."""
+    if trainer.barebones:
+        raise NotSupported(
+            "Trainer(barebones=True) ignores self.log(...), so haltune has no metric to compare. Leave barebones out."
+        )
     if trainer.ckpt_path is None and trainer.global_step > 0 and trial.epoch == 0:
         raise NotSupported(
             f"The Trainer of trial {trial.id} has trained {plural(trainer.current_epoch, 'epoch')} before, and "

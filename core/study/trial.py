@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import os
 import re
 import sys
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -365,7 +367,8 @@ class Trial(LoopPort, KnowsAttributes):
 
         Raises:
             InvalidInput: If trainings have no fixed length, if the goal counts a trial's best epoch or smooths its
-                curve, if the trial has reports of its own or of another number of folds, or at a second call.
+                curve, if the trial has reports of its own or of another number of folds, at a second call, or within
+                zip() or enumerate(): use `fold.index`.
 
         Example:
             >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
@@ -378,7 +381,10 @@ class Trial(LoopPort, KnowsAttributes):
             (1.5, (0.5, 1.5, 2.5))
         """
         _check_folds(self, count, of)
-        return self._each_fold(self._first_fold(count, of == "best"))
+        own: list[Callable[[], Any]] = []  # the iterator that is returned
+        found = self._each_fold(self._first_fold(count, of == "best"), own)
+        own.append(weakref.ref(found))
+        return found
 
     def _first_fold(self, count: int, best: bool) -> Fold | None:
         """Return the fold that the trial continues with, by its log and its last checkpoint; None after the last."""
@@ -395,7 +401,8 @@ class Trial(LoopPort, KnowsAttributes):
             put_back(random_of(place, _RANK) if follows() else Path(place))
         return last._following()
 
-    def _each_fold(self, fold: Fold | None) -> Iterator[Fold]:
+    def _each_fold(self, fold: Fold | None, own: list[Callable[[], Any]]) -> Iterator[Fold]:
+        _need_no_count(own[0]())
         try:
             while fold is not None and self.ended is None and not self._stops:
                 self._fold = self._weights.trains = fold
@@ -1015,6 +1022,18 @@ class Fold(Trial):
             return act()
         finally:
             self._look()
+
+
+def _need_no_count(folds: Any) -> None:
+    """Raise InvalidInput if zip() or enumerate() counts folds, of which a resumed trial yields the unfinished ones."""
+    around = gc.get_referrers(folds)
+    around += [outer for one in around if type(one) is tuple for outer in gc.get_referrers(one)]  # that of zip
+    if (counts := next((one for one in around if isinstance(one, (zip, enumerate))), None)) is not None:
+        raise InvalidInput(
+            f"{type(counts).__name__}() counts from the first fold whenever a trial resumes, but trial.folds() "
+            "continues with the present one, which would train on the data of another. Write for fold in "
+            "trial.folds(k): and take its data by fold.index, such as splits[fold.index]."
+        )
 
 
 def _check_folds(trial: Trial, count: Any, of: Any) -> None:

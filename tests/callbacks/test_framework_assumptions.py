@@ -456,6 +456,10 @@ TRANSFORMERS = {
         "the first training loss after a pause between two logs",
         lambda seen: seen.kept and all(seen.kept),
     ),
+    "the Trainer has made its schedule where _created_lr_scheduler is True": (
+        "a hint about a program's own schedule would name the argument lr_scheduler_type",
+        lambda seen: seen.trainer._created_lr_scheduler is True,
+    ),
     "_load_from_checkpoint() loads the weights of a checkpoint": (
         "a trial whose callbacks change weights at the start of a training would resume from those",
         lambda seen: loads_again(seen.trainer, seen.checkpoint),

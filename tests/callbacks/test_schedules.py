@@ -18,6 +18,13 @@ from haltune.errors import documented
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HINT = "before the end of its learning-rate schedule"
+
+
+def own_schedule(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 20)
+
+
 WSD = {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 4}}
 
 
@@ -26,6 +33,7 @@ WSD = {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_
     [
         ({"lr_scheduler_type": "cosine"}, (1, 3), "(lr_scheduler_type='cosine')"),
         ({"lr_scheduler_type": "constant"}, (1, 3), None),
+        ({"optimizers": own_schedule}, (1, 3), "(LambdaLR)"),
         (WSD, (1,), None),  # in its constant part
         (WSD, (3.5,), "(lr_scheduler_type='warmup_stable_decay')"),
     ],

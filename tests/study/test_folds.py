@@ -904,3 +904,27 @@ def test_a_state_that_a_fold_saves_has_the_mark_of_its_model_and_one_between_fol
                     fold.sign(f"model {fold.index}, epoch {epoch}")
                     fold.save(lambda path: path.write_text("weights"))
                     assert one.trials[0].weights == f"model {fold.index}, epoch {epoch}"
+
+
+@pytest.mark.parametrize("pairs", [
+    lambda folds: zip(folds, "abc", strict=False), lambda folds: zip("abc", folds, strict=False), enumerate,
+    lambda folds: enumerate(zip(folds, "abc", strict=False)),
+])  # fmt: skip
+def test_a_count_that_starts_again_where_a_trial_resumes_is_refused_before_a_fold(pairs):
+    study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
+    trial = study.ask()
+    with pytest.raises(InvalidInput, match=r"(zip|enumerate)\(\) counts from the first fold.*splits\[fold\.index\]"):
+        for _ in pairs(trial.folds(3)):
+            pass
+    assert trial.epoch == 0
+
+
+def test_folds_beside_a_count_of_other_things_are_allowed():
+    study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=1, seed=0, budget="1 trial")
+    trial = study.ask()
+    with trial:
+        for fold in trial.folds(2):
+            for number, _ in enumerate(zip("ab", "cd", strict=True)):
+                assert number < 2
+            fold.report(1.0)
+    assert trial.epoch == 1

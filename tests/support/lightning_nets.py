@@ -195,6 +195,13 @@ class Ema(pl.Callback):
         self.average, self.draws = state["average"], state["draws"]
 
 
+class Exports(Ema):
+    """It writes its average into checkpoints, in place of the weights that train."""
+
+    def on_save_checkpoint(self, trainer, module, checkpoint):
+        checkpoint["state_dict"]["layers.0.weight"] = self.average
+
+
 def averaging():
     from lightning.pytorch.callbacks import EMAWeightAveraging
 
@@ -540,6 +547,7 @@ CASES = {
     "a loader's own generator": of(lambda: shuffled(generator=torch.Generator().manual_seed(5))),
     "weights averaged by Lightning": Case({"others": averaging}),
     "a user's stateful callback": Case({"others": lambda: [Ema()]}),
+    "an average in place of the weights": Case({"others": lambda: [Exports()]}),
     "changes outside the checkpoint": Case({"net": Changing}),
     "what its module steps itself": Case({"net": StepsItself, "train": ten_batches}, (1, 2), 3),
     "a user's callback without a state": Case({"others": lambda: [Waits()]}),

@@ -101,6 +101,34 @@ class Sampled(Trainer):
         return Shuffling(16)
 
 
+class SavesAverage(Trainer):
+    """It evaluates an average of the weights, and writes it into its checkpoints in place of them."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.average = weights(self)
+
+    def training_step(self, *args, **options):
+        loss = super().training_step(*args, **options)
+        for name, value in self.model.state_dict().items():
+            self.average[name] = (0.8 * self.average[name] + 0.2 * value).to(value.dtype)
+        return loss
+
+    def in_place(self, call, *args, **options):
+        own = weights(self)
+        self.model.load_state_dict(self.average)
+        try:
+            return call(*args, **options)
+        finally:
+            self.model.load_state_dict(own)
+
+    def evaluate(self, *args, **options):
+        return self.in_place(super().evaluate, *args, **options)
+
+    def _save(self, *args, **options):
+        self.in_place(super()._save, *args, **options)
+
+
 def weights(t):
     return {name: value.clone() for name, value in t.model.state_dict().items()}
 
@@ -126,6 +154,7 @@ CASES = {
     "the user saves two": Case({"save_strategy": "epoch", "save_total_limit": 2}),
     "bf16": Case({"bf16": True}),
     "a sampler of a library": Case({"kind": Sampled}),
+    "an average in place of the weights": Case({"kind": SavesAverage}),
     "within epochs": Case(EVERY_TWO, (0.5, 1.5), 2),
     "by steps": Case(EVERY_TWO, (2, 6), 8, "step"),
     "by tokens": Case(EVERY_TWO | TOKENS | {"model": Counted}, (24, 72), 96, "token"),

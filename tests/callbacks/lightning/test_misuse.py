@@ -35,6 +35,15 @@ def test_max_steps_below_the_horizon_say_so_before_the_first_batch():
     assert whole.epochs == [1, 2, 3]
 
 
+def test_a_trainer_that_logs_nothing_is_refused_before_its_first_batch():
+    net = Net()
+    with pytest.raises(NotSupported, match=r"barebones=True\) ignores self.log"):
+        pl.Trainer(barebones=True, callbacks=[HaltuneCallback(FakeTrial(max_epochs=4))]).fit(
+            net, shuffled(), shuffled()
+        )
+    assert not net.trainer.global_step
+
+
 def test_max_time_that_ends_a_fit_early_says_so_and_is_no_result():
     trial = FakeTrial(max_epochs=10**9)
     with pytest.raises(NotSupported, match=r"max_time ends this fit after .* epochs?, .*Budget"):

@@ -49,6 +49,15 @@ def test_the_last_checkpoint_of_another_trial_is_refused_also_if_it_has_trained_
     assert study.trials[1].values.tolist() == []
 
 
+def test_a_fit_that_loads_the_last_state_of_its_ended_trial_and_trains_nothing_is_said_with_the_way_for_folds():
+    with searching().ask() as trial:
+        fit(trial)
+        with pytest.warns(
+            HaltuneWarning, match=r"has ended, so the epochs .* not reported.*for fold in trial\.folds\(k\)"
+        ):
+            fit(trial, path=trial.checkpoint)
+
+
 def test_the_same_trial_of_another_study_is_told_apart_by_its_configuration(tmp_path):
     with searching().ask() as first:
         fit(first).save_checkpoint(tmp_path / "state.ckpt")

@@ -87,6 +87,15 @@ class Weighs(Trainer):
         return (loss, outputs) if return_outputs else loss
 
 
+class Alternates(Trainer):
+    """It takes a number from an iterator in each step."""
+
+    def training_step(self, *arguments, **others):
+        self.numbers = getattr(self, "numbers", None) or cycle([1.0, 2.0])
+        next(self.numbers)
+        return super().training_step(*arguments, **others)
+
+
 class Clips(TrainerCallback):
     """It lowers a setting of the Trainer by its present value."""
 
@@ -566,6 +575,24 @@ class Carries(Net):
         return out | {"loss": out["loss"] * (1 + carried)}
 
 
+class Scaled(torch.utils.data.Dataset):
+    """Rows by a scale, which a program sets as an epoch starts."""
+
+    def __init__(self):
+        self.rows, self.scale = rows(16), 1.0
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return self.rows[index] | {"x": self.rows[index]["x"] * self.scale}
+
+
+class Rescales(TrainerCallback):
+    def on_epoch_begin(self, args, state, control, train_dataloader, **others):
+        train_dataloader.dataset.scale *= 0.8
+
+
 class Weighted(Trainer):
     def _get_train_sampler(self, *args):
         return torch.utils.data.WeightedRandomSampler(torch.ones(16), 16)
@@ -694,6 +721,7 @@ RESTORED = {
     "a collator of NumPy": (*BETWEEN, {"collator": lambda: Noise(np.random.default_rng(4))}),
     "a collator that draws": (*BETWEEN, GLOBAL),
     "a collator that names a generator": (*BETWEEN, {"collator": Names}),
+    "a number of the data that an epoch sets, within": (*WITHIN, {"train": Scaled, "others": [Rescales]}),
     "data that draw": (*BETWEEN, {"train": Noisy}),
     "data that draw in workers": (*BETWEEN, {"train": Noisy} | WORKERS),
     "plain data in workers, within": (*WITHIN, WORKERS),
@@ -737,6 +765,7 @@ DECLINED = {
         {"others": [AveragesEpochs]},
         "AveragesEpochs.aver",
     ),
+    "an iterator of its own class": (*BETWEEN, {"kind": Alternates}, "because Alternates.numbers is an iterator"),
     "a copy of the model at the start": (*BETWEEN, {"others": [Anchors]}, "Anchors.anchor is a copy of the weights"),
     "a layer on top of the model": (*BETWEEN, {"others": [Probes]}, r"Probes\.probe changes in training and is not"),
     "groups of the optimizer": ((2,), {}, {"others": [Grows]}, "other parameter groups"),
@@ -767,6 +796,7 @@ DECLINED = {
         DECLINED,
         "a callback's average",
         "an average that starts where it would pause",
+        "an iterator of its own class",
         "weights of a loss",
         "a collator with a generator",
         "a table that changes",
