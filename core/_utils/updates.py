@@ -106,7 +106,7 @@ class _Weights:
         if not self.own or any(w is None for w in now):
             return set()
         marks = Marks.of(now)
-        return (marks if each else marks._replace(each=frozenset())).all - self.start.all
+        return (marks.all if each else marks.all - marks.each) - self.start.all
 
 
 class Training:
