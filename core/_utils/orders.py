@@ -90,7 +90,8 @@ def words_of_passes(variables: Variables) -> int:
 
     A loader draws a seed for workers from torch's generator, although it has none.
     """
-    torch, found = sys.modules.get("torch.utils.data"), dict[int, Any]()
+    torch: Any = sys.modules.get("torch.utils.data")
+    found: dict[int, Any] = {}
     for _, value in variables if torch is not None else ():
         found |= {id(one): one for one in (value, *_inner(value).values()) if issubclass(type(one), torch.DataLoader)}
     fixed = all(one.num_workers == 0 and _is_fixed(one.sampler) for one in found.values())

@@ -240,6 +240,8 @@ class Trial(LoopPort, KnowsAttributes):
         generator that the program sets in each epoch needs no state, nor does one from which only loaders draw that
         neither shuffle nor have workers.
         """
+        if self._seen.takes_turns:
+            return
         known, now = self._seen.draws, capture()
         if self._placed is None:
             self._placed = now
