@@ -163,30 +163,6 @@ def carried_within(code: CodeType) -> dict[str, bool]:
     return found
 
 
-_ADDS = "append", "extend", "add"  # methods that add to data
-
-
-@lru_cache(1000)
-def only_adds(code: CodeType, name: str, place: int) -> bool:
-    """Return whether the loop of a function that starts after an instruction only adds to data in a variable.
-
-    It may look at what it added last.
-    """
-    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "PRECALL", "RESUME")]
-    ends = [step.offset for step in steps if "JUMP_BACKWARD" in step.opname and step.argval <= place + 1]
-    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
-    if name in code.co_cellvars or (code.co_name == "<module>" and any(name in names_in(one) for one in inner)):
-        return False  # other functions may read them
-    for one, then, last in zip(steps, steps[1:], steps[2:], strict=False):
-        names = [key for key, kind in _uses_of(one) if kind == "LOAD"]
-        if name in names and place < one.offset <= max(ends, default=-1):
-            adds = then.opname in ("LOAD_METHOD", "LOAD_ATTR") and then.argval in _ADDS
-            is_last = then.argval == -1 and last.opname.startswith("BINARY_")
-            if names[-1] != name or not (adds or is_last):
-                return False
-    return True
-
-
 def read_first(code: CodeType) -> set[str]:
     """Return the attributes that a method reads before it sets them."""
     uses = [use for step in dis.get_instructions(code) for use in _uses_of(step)]

@@ -11,7 +11,7 @@ import ast
 import inspect
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FunctionType
@@ -20,7 +20,11 @@ from types import CodeType, FunctionType
 _SHOWS = {"print", "debug", "info", "warning", "log", "write", "format", "append", "set_postfix", "set_description"}
 _SHOWS |= {"add_scalar", "add_scalars", "log_metric", "log_metrics", "log_dict", "error", "exception", "critical"}
 _SHOWS |= {"set_postfix_str", "set_description_str", "add_histogram", "add_image", "add_text", "writerow", "dump"}
-_MATHS = {"math", "np", "numpy", "jnp", "torch"}  # modules whose `log` is a logarithm
+_SHOWS |= {"extend", "add"}
+# functions that only return something of their arguments; others may train by them
+_PURE = {"float", "int", "bool", "str", "round", "min", "max", "abs", "sum", "len", "sorted", "list", "tuple", "dict"}
+_PURE |= {"zip", "divmod", "isinstance", "any", "all", "timedelta"}
+_MATHS = {"math", "np", "numpy", "jnp", "torch"}  # modules whose functions are pure, and `log` a logarithm
 _OF_REPORT = {"metrics", "seconds", "validation", "cost"}  # by which nothing is judged
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _SETS = (ast.Assign, ast.AugAssign, ast.AnnAssign)
@@ -39,9 +43,8 @@ def decides(code: CodeType, held: str, inside: int, outside: int | None) -> bool
         outside: A line of the function that is not in the loop, or None.
     """
     with suppress(Exception):  # no source, or one that has changed
-        found = [one for one in ast.walk(_tree_of(code)) if isinstance(one, _LOOPS) and _covers(one, inside)]
-        loop = next(one for one in found if outside is None or not _covers(one, outside))
-        return not _sets_first(loop, held) and any(_acts(one) for one in _uses(loop, held))
+        loop = _loop_in(_tree_of(code), inside, outside)
+        return not _sets_first(loop, held) and any(_acts(one) for one, _ in _uses(loop, held))
     return False
 
 
@@ -53,29 +56,51 @@ def only_shows(codes: tuple[CodeType, ...], held: str, kind: type | None = None)
     variable.
     """
     with suppress(Exception):  # as above
-        owner, _, attribute = held.rpartition(".")
+        owner = held.rpartition(".")[0]
         parts = [(_tree_of(code), owner) for code in codes] + ([] if kind is None else [*_methods_of(kind)])
-        names, left, shown = {attribute}, [attribute], kind is None
-        while left:
-            name = left.pop()
-            for tree, of in parts:
-                for use in _uses(tree, f"{of}.{name}" if of else name):
-                    new, method = _set_in(use), None
-                    if isinstance(use, ast.Return) and isinstance(tree, ast.FunctionDef):
-                        method = tree.name
-                    if method and method != "__str__":
-                        new = {None if method.startswith("__") else f"{of}.{method}"}
-                    elif not isinstance(use, _SETS):
-                        shown = True
-                        if not (method or _shows(use)):
-                            return False
-                    if not all(path and "[" not in path and path.rpartition(".")[0] in ("", of) for path in new):
-                        return False
-                    fresh = {path.rpartition(".")[2] for path in new if path and "." in path} - names
-                    names, left = names | fresh, [*left, *fresh]
-        # otherwise only its count reads it; what decays is read elsewhere, as by a function that gets the object
-        return shown or (len(names) == 1 and not any(_scales(tree, f"{of}.{attribute}") for tree, of in parts))
+        return _all_show(parts, held, kind)
     return False
+
+
+@lru_cache(200)
+def only_collects(code: CodeType, held: str, inside: int, outside: int | None) -> bool:
+    """Return whether a loop only adds to data in a variable, or shows them; see `decides`.
+
+    Functions within its function, or of its module, may read them, too.
+    """
+    with suppress(Exception):
+        tree = _tree_of(code)
+        functions = [one for one in ast.walk(tree) if isinstance(one, (ast.FunctionDef, ast.Lambda))]
+        others = [one for one in functions if not _covers(one, inside)]
+        return _all_show([(one, "") for one in (_loop_in(tree, inside, outside), *others)], held)
+    return False
+
+
+def _all_show(parts: Sequence[tuple[ast.AST, str]], held: str, kind: type | None = None) -> bool:
+    """Return whether parts of the program only show what is held. parts: each with what it calls the owner, or ""."""
+    attribute = held.rpartition(".")[2]
+    names, left, shown = {attribute}, [attribute], kind is None
+    while left:
+        name = left.pop()
+        for tree, of in parts:
+            for use, handed in _uses(tree, f"{of}.{name}" if of else name):
+                new, method = _set_in(use), None
+                if handed and isinstance(use, (ast.Return, *_SETS)):
+                    return False
+                if isinstance(use, ast.Return) and isinstance(tree, ast.FunctionDef):
+                    method = tree.name
+                if method and method != "__str__":
+                    new = {None if method.startswith("__") else f"{of}.{method}"}
+                elif not isinstance(use, _SETS):
+                    shown = True
+                    if not (method or _shows(use)):
+                        return False
+                if not all(path and "[" not in path and path.rpartition(".")[0] in ("", of) for path in new):
+                    return False
+                fresh = {path.rpartition(".")[2] for path in new if path and "." in path} - names
+                names, left = names | fresh, [*left, *fresh]
+    # otherwise only its count reads it; what decays is read elsewhere, as by a function that gets the object
+    return shown or (len(names) == 1 and not any(_scales(tree, f"{of}.{attribute}") for tree, of in parts))
 
 
 def _scales(tree: ast.AST, held: str) -> bool:
@@ -83,10 +108,11 @@ def _scales(tree: ast.AST, held: str) -> bool:
     return any(isinstance(part, (ast.Mult, ast.Div, ast.Pow)) for one in sets for part in ast.walk(one))
 
 
-def _uses(tree: ast.AST, held: str) -> Iterator[ast.AST]:
+def _uses(tree: ast.AST, held: str) -> Iterator[tuple[ast.AST, bool]]:
     """Yield the uses of what is held, and of the variables and attributes that are set by it.
 
-    A use is the innermost part that shows it, or else the innermost statement.
+    A use is the innermost part that shows it, or else the innermost statement. With each: whether it hands it to a
+    function that may do something with it.
     """
     around, names, left = _around(tree), {held}, [held]
     while left:
@@ -94,9 +120,11 @@ def _uses(tree: ast.AST, held: str) -> Iterator[ast.AST]:
         for one in ast.walk(tree):
             if not isinstance(getattr(one, "ctx", None), ast.Load) or not _reads(one, name, around[one]):
                 continue
+            handed = False
             while not (isinstance(one, ast.stmt) or _is_shown(one)):
-                one = around[one]
-            yield one
+                one, part = around[one], one
+                handed = handed or (isinstance(one, ast.Call) and part is not one.func and not _is_pure(one.func))
+            yield one, handed
             new = {path for path in _set_in(one) if path} - names if isinstance(one, ast.stmt) else set()
             names, left = names | new, [*left, *new]
 
@@ -133,11 +161,16 @@ def _set_in(one: ast.AST) -> set[str | None]:
 def _is_shown(node: ast.AST) -> bool:
     """Return whether a part of an expression is text, the last element, or an argument of what shows or records it."""
     if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "log" and _path_of(node.func.value) in _MATHS:
-            return False
-        return (node.func.id if isinstance(node.func, ast.Name) else _method(node)) in _SHOWS
+        return (
+            not _is_pure(node.func) and (node.func.id if isinstance(node.func, ast.Name) else _method(node)) in _SHOWS
+        )
     last = isinstance(node, ast.Subscript) and ast.unparse(node.slice) == "-1"
     return last or isinstance(node, ast.JoinedStr) or (isinstance(node, ast.keyword) and node.arg in _OF_REPORT)
+
+
+def _is_pure(function: ast.AST) -> bool:
+    of_module = isinstance(function, ast.Attribute) and _path_of(function.value) in _MATHS
+    return of_module or _path_of(function) in _PURE
 
 
 def _shows(one: ast.AST) -> bool:
@@ -193,9 +226,14 @@ def _tree_of(code: CodeType) -> ast.Module:
     return tree
 
 
-def _covers(loop: ast.AST, line: int) -> bool:
-    assert isinstance(loop, _LOOPS)
-    return loop.lineno <= line <= (loop.end_lineno or 0)
+def _loop_in(tree: ast.AST, inside: int, outside: int | None) -> ast.stmt:
+    """Return the outermost loop with a line, and without another one."""
+    found = [one for one in ast.walk(tree) if isinstance(one, _LOOPS) and _covers(one, inside)]
+    return next(one for one in found if outside is None or not _covers(one, outside))
+
+
+def _covers(one: ast.stmt | ast.expr, line: int) -> bool:
+    return one.lineno <= line <= (one.end_lineno or 0)
 
 
 def _path_of(node: ast.AST) -> str | None:

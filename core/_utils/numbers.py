@@ -27,8 +27,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .around import attributes, frames, is_own, of_program, own_classes
-from .code import carried_by, carried_within, counted_globals, only_adds
-from .decides import decides, only_shows
+from .code import carried_by, carried_within, counted_globals
+from .decides import decides, only_collects, only_shows
 from .interruption import variables
 
 # str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
@@ -129,20 +129,17 @@ class Numbers:
             (*_, first), (_, line, then) = started[code], paused[code]
             _, around, _ = self._around.get(code, _NOWHERE)
             for name, value, kind in _carried(one, begins):
-                again = name in then and name in first and first[name] == value != then[name]
-                doubted = name.endswith("]") or _is_record(value, then.get(name))
-                plain = not isinstance(then.get(name), str)
-                filled = value == _EMPTY and kind is None and not doubted and only_adds(code, name, begins)
-                if (
-                    again
-                    and not filled
-                    and (
-                        decides(code, name, line, around)
-                        if doubted
-                        else not (plain and only_shows((code,), name, kind))
-                    )
-                ):
-                    found[name] = value, then[name]
+                before = then.get(name)
+                if name not in then or first.get(name, _OTHER) != value or value == before:
+                    continue
+                if name.endswith("]") or _is_record(value, before):
+                    named = decides(code, name, line, around)
+                elif isinstance(before, str):  # weights, arrays or data
+                    named = value != _EMPTY or kind is not None or not only_collects(code, name, line, around)
+                else:
+                    named = not only_shows((code,), name, kind)
+                if named:
+                    found[name] = value, before
         return found
 
 

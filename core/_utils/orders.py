@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import inspect
 import itertools
+import sys
 from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from types import GeneratorType
@@ -84,6 +85,24 @@ def _is_seeded(value: Any) -> bool:
     return False
 
 
+def words_of_passes(variables: Variables) -> int:
+    """Return how many words loaders of torch in variables draw in a pass over each, if these change nothing; else 0.
+
+    A loader draws a seed for workers from torch's generator, although it has none.
+    """
+    torch: Any = sys.modules.get("torch.utils.data")
+    found: dict[int, Any] = {}
+    for _, value in variables if torch is not None else ():
+        found |= {id(one): one for one in (value, *_inner(value).values()) if issubclass(type(one), torch.DataLoader)}
+    fixed = all(one.num_workers == 0 and _is_fixed(one.sampler) for one in found.values())
+    return 2 * sum(one.generator is None for one in found.values()) if fixed else 0
+
+
+def _is_fixed(sampler: Any) -> bool:
+    """Return whether a sampler draws nothing from torch's generator of the process."""
+    return type(sampler).__name__ == "SequentialSampler" or getattr(sampler, "generator", None) is not None
+
+
 def _held(variables: Variables) -> dict[str, Any]:
     """Return the lists and arrays of indices in variables, also in objects and dicts there.
 
@@ -91,12 +110,15 @@ def _held(variables: Variables) -> dict[str, Any]:
     """
     found: dict[int, tuple[str, Any]] = {}
     for name, value in variables:
-        inner = value if type(value) is dict and len(value) <= _SHORT else attributes(value)
-        for path, one in ((name, value), *((f"{name}.{key}", held) for key, held in inner.items())):
+        for path, one in ((name, value), *((f"{name}.{key}", held) for key, held in _inner(value).items())):
             indices = type(one) is np.ndarray and one.ndim == 1 and one.dtype.kind in "iu"
             if (indices or type(one) is list) and 1 < len(one) <= _LONGEST and ".__" not in name:
                 found.setdefault(id(one), (path, one))
     return dict(found.values())
+
+
+def _inner(value: Any) -> dict[Any, Any]:
+    return value if type(value) is dict and len(value) <= _SHORT else attributes(value)
 
 
 def _marks(value: Any) -> Any:

@@ -124,6 +124,7 @@ class Seen:
     # generators of the random state -> words that a plain loop draws from report to report; None: it sets another state
     draws: dict[str, float | None] = field(default_factory=dict)
     left: dict[str, dict[str, Any]] = field(default_factory=dict)  # the program's own files -> random state at each
+    takes_turns = False  # trials of threads or coroutines have drawn from the generators of the process in turns
     reports_first = False  # the last epoch with a report and with steps of torch made them after the report
 
 
@@ -314,7 +315,10 @@ class Session:
 
         Loops over two Study objects of one study may take turns in a thread, as two workers do.
         """
-        _inside[self._place(loop)] = attempt
+        process, _, study = place = self._place(loop)
+        others = [one for (of, _, name), one in [*_inside.items()] if (of, name) == (process, study)]
+        self.seen.takes_turns |= any(one is not attempt and one.ended is None for one in others)
+        _inside[place] = attempt
 
     def leave(self, attempt: Attempt, loop: bool = False) -> None:
         self._rank.arrives(attempt._label)

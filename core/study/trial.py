@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 
+from haltune._utils.around import on_stack
 from haltune._utils.checks import number, timed
 from haltune._utils.drawn import drawn
 from haltune._utils.interruption import quietly
+from haltune._utils.orders import words_of_passes
 from haltune._utils.randomness import capture, put, put_back
 from haltune._utils.signals import interrupts, lost_rank
 from haltune._utils.updates import Training
@@ -235,8 +237,11 @@ class Trial(LoopPort, KnowsAttributes):
         """Hint at a loop of the program's own that draws other random numbers than without the pause.
 
         From the state at its save it is to draw about as many until the next report as from one report to the next. A
-        generator that the program sets in each epoch needs no state.
+        generator that the program sets in each epoch needs no state, nor does one from which only loaders draw that
+        neither shuffle nor have workers.
         """
+        if self._seen.takes_turns:
+            return
         known, now = self._seen.draws, capture()
         if self._placed is None:
             self._placed = now
@@ -246,7 +251,7 @@ class Trial(LoopPort, KnowsAttributes):
         first, left = self._placed, self._draws.left
         self._placed = now if first is now else True
         for name, words in known.items() if self._begins else ():
-            if words and name in first:
+            if words and name in first and not (name == "torch" and words <= words_of_passes(on_stack())):
                 most = 1.1 * words + 10.0 * math.sqrt(words)  # a shuffle takes more words at one time than at another
                 made = None if left is None or name not in left else drawn(name, left[name], first[name], most)
                 if not (made and made <= most < math.inf):

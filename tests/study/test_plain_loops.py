@@ -131,6 +131,23 @@ def test_a_loop_over_range_that_draws_from_torch_is_hinted_at_unless_it_restores
     )
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_loop_over_range_whose_loaders_do_not_shuffle_is_not_hinted_at(caplog, shuffle):
+    def train(trial):
+        setup = Setup(trial)
+        loader = DataLoader(TensorDataset(x[:64], y[:64]), 32, shuffle=shuffle)
+        setup.loader = DataLoader(TensorDataset(x[64:], y[64:]), 32)
+        for epoch in setup.epochs():
+            setup.trains(loader)
+            assert len([*setup.loader]) > 0
+            verdict = trial.report(loss_of(epoch), epoch)
+            setup.saves()
+            if verdict.stops:
+                break
+
+    assert ["restored its random state" in text for text in lines(caplog, train, at=(1,))] == [True] * shuffle
+
+
 def test_an_average_that_a_loop_over_range_does_not_save_is_warned_of_and_a_restored_one_is_not(caplog):
     def train(trial, saves):
         setup = Setup(trial)
@@ -312,6 +329,44 @@ def test_a_best_value_a_mean_and_a_count_that_only_decide_what_is_printed_are_no
                 break
 
     assert not lines(caplog, train)
+
+
+def test_a_number_that_a_function_gets_is_named_even_if_only_the_result_is_printed(caplog):
+    class Trainer:
+        def __init__(self, setup):
+            self.setup, self.beta = setup, 1.0
+
+        def anneals(self):
+            self.beta *= 0.5
+
+        def trains(self):
+            return trains_by(self.setup, scale=self.beta)
+
+    def trains_by(setup, scale):
+        setup.trains(HALF)
+        return scale
+
+    def minutes(seconds):
+        return f"{seconds / 60:.1f} min"
+
+    def train(trial):
+        setup, temperature, total, longest = Setup(trial), 8.0, 0.0, 0.0
+        trainer = Trainer(setup)
+        for epoch in setup.epochs():
+            train_loss = trains_by(setup, temperature)
+            temperature = max(1.0, temperature * 0.7)
+            print(f"train {train_loss:.2f}", trainer.trains())
+            trainer.anneals()
+            total, longest = total + 0.1, max(longest, 0.1)
+            mean, rounded = round(total / epoch, 2), math.floor(longest)
+            print(mean, rounded, f"{minutes(total)} in all")
+            verdict = trial.report(loss_of(epoch), epoch)
+            setup.saves()
+            if verdict.stops:
+                break
+
+    (hint,) = lines(caplog, train)
+    assert "with temperature = 8 (2.744 where it paused), trainer.beta = 1 (0.125 where it paused), as" in hint
 
 
 class Timer:

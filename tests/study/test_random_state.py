@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib.util
 import itertools
@@ -23,7 +24,7 @@ import numpy as np
 import pytest
 from paused_studies import pausing_study
 
-from haltune import Float, Study, Trial
+from haltune import Finish, Float, Study, Trial
 from haltune._utils.own_generators import generators_in
 from haltune._utils.randomness import capture
 from haltune.callbacks.loop import TrainingLoop
@@ -863,6 +864,39 @@ def test_a_loop_whose_random_state_is_not_restored_is_hinted_at(
         [] if why is None else [f"Trial 0 has resumed after epoch {at}, but {why}"]
     )
     assert reopened or len(hints) < 2
+
+
+async def trains_in_a_coroutine(trial: Trial) -> None:
+    _ = draws()  # the weights of a new model
+    done = load(trial)
+    while len(done) < 5:
+        done.append(0.5)
+        for _ in range(1 + 3 * trial.id):  # so another trial starts between two reports
+            await asyncio.sleep(0)
+        verdict = trial.report(done[-1], len(done))
+        trial.save(lambda path: path.write_text(json.dumps(done)))
+        if verdict.stops:
+            break
+
+
+async def works(study: Study) -> None:
+    while not isinstance(trial := study.ask(), Finish):
+        if isinstance(trial, Trial):
+            with trial:
+                await trains_in_a_coroutine(trial)
+        await asyncio.sleep(0)
+
+
+def test_what_another_coroutine_draws_is_no_draw_of_a_loop(caplog: pytest.LogCaptureFixture) -> None:
+    study = pausing_study(at=(1, 3), epochs=5, trials=4)
+
+    async def work() -> None:
+        await asyncio.gather(works(study), works(study))
+
+    with caplog.at_level("INFO", "haltune"):
+        asyncio.run(work())
+    assert [trial.attempt for trial in study.trials][:2] == [3, 3]
+    assert not [text for text in caplog.messages if "restored its random state" in text]
 
 
 def test_a_loop_that_restores_the_state_of_its_own_file_is_not_hinted_at(
