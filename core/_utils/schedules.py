@@ -156,8 +156,8 @@ def continues(schedule: Any, before: SchedulePlace, steps: int) -> bool:
 
 def ahead(schedule: Any, place: SchedulePlace, steps: int) -> list[list[float]]:
     """Return the rates that a schedule sets from a place on, without a change of it or of its optimizer."""
-    twin = copy.copy(schedule)
-    groups = [{**group, "lr": rate} for group, rate in zip(schedule.optimizer.param_groups, place.rates, strict=True)]
+    twin, held = copy.copy(schedule), schedule.optimizer.param_groups  # which may have got a group since
+    groups = [{**group, "lr": rate} for group, rate in zip(held, place.rates, strict=False)]
     vars(twin).update(place.numbers, optimizer=SimpleNamespace(param_groups=groups), _get_lr_called_within_step=True)
     found = []
     with suppress(Exception):  # it has ended

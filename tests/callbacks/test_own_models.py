@@ -793,6 +793,7 @@ def test_what_a_program_trains_may_change_at_the_end_of_an_epoch(adds, same_proc
         ("nothing, and steps it to its place, then loads the optimizer", False),
         ("the schedule, and leaves an epoch ahead of its step", True),
         ("the schedule, and leaves an epoch ahead of its step, which it makes up for", False),
+        ("the schedule, an exponential, leaves an epoch ahead of its step, and adds a group later", True),
         ("nothing, and steps it by the number of the epoch", False),
         pytest.param("nothing, of a schedule that is given the first epoch", False, marks=pytest.mark.slow),
         ("nothing, of a schedule made after the optimizer is loaded", True),
@@ -873,6 +874,8 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
 
         loop = TrainingLoop(trial, save=save)
         for epoch in trial.epochs() if "before its step" in program or "leaves" in program else loop:
+            if "adds a group" in program and trial.epoch == 5:
+                sgd.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
             if "by hand" in program and epoch < 4:
                 sgd.param_groups[0]["lr"] = 0.01 * epoch
             if "in each step" in program and epoch < 4:
