@@ -321,8 +321,8 @@ class Reporter:
         self.warn_once(
             "ended",
             f"Trial {self.trial.id} has ended, so the epochs of this fit are not reported. To train a final model, "
-            "leave out HaltuneCallback. If the value of a trial is the mean over several trainings, write for fold in "
-            "trial.folds(k):.",
+            "leave out HaltuneCallback. If the value of a trial is the mean over several trainings, loop over "
+            "trial.folds(k).",
         )
 
     def starts(self, position: float | None, model: Any = None, of: int | str | None = None) -> None:

@@ -226,8 +226,9 @@ class Unsaved(Portable):
         from safetensors.torch import load_file
 
         found: dict[str, Any] = {}
-        for file in folder.glob("*.safetensors"):
-            found |= load_file(file)
+        with suppress(Exception):  # a file that the program has changed, or writes at this time
+            for file in folder.glob("*.safetensors"):
+                found |= load_file(file)
         pairs = [(p, found.get(n)) for n, p in self.trainer.model.named_parameters() if p.is_floating_point()]
         if any(one is None or (one.shape, one.dtype) != (p.shape, p.dtype) for p, one in pairs):
             return None

@@ -13,6 +13,9 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
+_NUMBERS = (int, float, np.int64, np.float64)  # a program may give step() a number of NumPy
 _STEPS = 1000  # of a schedule that are compared
 _REGULAR = 2  # epochs with as many steps of a schedule, of which one more shows that each epoch has as many
 
@@ -109,7 +112,7 @@ class SchedulePlace:
     @classmethod
     def of(cls, schedule: Any, by_hand: bool = False, begun: tuple[tuple[float, int], ...] = ()) -> SchedulePlace:
         """Return that of a schedule now. by_hand: the program sets the rates, too."""
-        numbers = {k: v for k, v in vars(schedule).items() if type(v) in (int, float) and k != "_step_count"}
+        numbers = {k: v for k, v in vars(schedule).items() if type(v) in _NUMBERS and k != "_step_count"}
         rates = rates_of(schedule.optimizer)
         sets = not by_hand and [*map(float, schedule._last_lr)] == rates
         return cls(type(schedule).__name__, numbers, rates, sets, begun)
@@ -156,8 +159,8 @@ def continues(schedule: Any, before: SchedulePlace, steps: int) -> bool:
 
 def ahead(schedule: Any, place: SchedulePlace, steps: int) -> list[list[float]]:
     """Return the rates that a schedule sets from a place on, without a change of it or of its optimizer."""
-    twin = copy.copy(schedule)
-    groups = [{**group, "lr": rate} for group, rate in zip(schedule.optimizer.param_groups, place.rates, strict=True)]
+    twin, held = copy.copy(schedule), schedule.optimizer.param_groups  # which may have got a group since
+    groups = [{**group, "lr": rate} for group, rate in zip(held, place.rates, strict=False)]
     vars(twin).update(place.numbers, optimizer=SimpleNamespace(param_groups=groups), _get_lr_called_within_step=True)
     found = []
     with suppress(Exception):  # it has ended

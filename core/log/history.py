@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from types import MappingProxyType
@@ -97,6 +97,7 @@ class History:
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
         self._top, self._spending = TopTrial(), Spending(problem.unit)
         self._spent: Spent | None = None  # the totals until the next event
+        self._trainers: dict[str, set[int]] = {}  # by the marks of their models
         self._spans: dict[str, Span] = {}  # of several goals, by metric
 
     # -- its trials --------------------------------------------------------------------------------
@@ -113,10 +114,9 @@ class History:
             self._restore([t])
         return t.record or t.recorded(self.scale, self.locate)
 
-    def trainers(self, mark: str, among: Iterable[int] | None = None) -> set[int]:
+    def trainers(self, mark: str) -> Set[int]:
         """Return the trials that have trained a model with a mark, see `Port.sign`, by their saved states and ends."""
-        trials = self._trials if among is None else [self._trials[id] for id in among]
-        return {t.id for t in trials if f"\n{mark}\n" in t.marks}
+        return self._trainers.get(mark, frozenset())
 
     def first_reported(self, id: int) -> float:
         """Return the first position that earlier attempts at a trial reported, which it trains again; else -inf."""
@@ -555,6 +555,9 @@ class History:
             self._spending.longest_epoch = max(self._spending.longest_epoch, e.seconds)
         if not t.apply(e):
             return
+        if isinstance(e, ev.Checkpointed | ev.Ended) and e.weights:
+            for mark in e.weights.split("\n"):
+                self._trainers.setdefault(mark, set()).add(t.id)
         match e:
             case Reported():
                 if not e.copied:

@@ -258,7 +258,6 @@ class TrialBuilder:
     former: TrialBuilder | None = None  # the attempt with which it counts, while the present one is behind it
     losses: int = 0  # leases that expired
     saved: Checkpointed | None = None  # the state to continue from
-    marks: str = "\n"  # of the models that it has saved, or had at its ends, a line each
     kept: Kept | None = None  # the state after its best epoch
     verdict: Verdict | None = None
     error: str | None = None
@@ -405,7 +404,6 @@ class TrialBuilder:
                     self.pause_at = e.verdict.pause_at
             case Checkpointed():
                 self.saved = e
-                self._sign(e.weights)
                 if self.kept is not None and self.kept.path == e.path and self.kept.epoch != e.epoch:
                     self.kept = None  # a program that writes each epoch to the same file
                 if not self.epochs:
@@ -414,7 +412,6 @@ class TrialBuilder:
                 self.kept = e
             case Ended():
                 self.status, self.error = e.status, e.error
-                self._sign(e.weights)
             case Expired():
                 self.status, self.losses = e.status, self.losses + 1
                 self.error = e.reason or f"{named(e.holder)} was lost"
@@ -424,10 +421,6 @@ class TrialBuilder:
                 self.former = None
         self.record = None
         return True
-
-    def _sign(self, marks: str) -> None:
-        for mark in marks.split("\n"):
-            self.marks += f"{mark}\n" * (mark != "" and f"\n{mark}\n" not in self.marks)
 
     def _rank(self, i: int, value: float) -> None:
         goal = self.problem.goal

@@ -94,9 +94,9 @@ def warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, max_f
         )
         if any(len(t.epochs) for t in history.trials):  # so the program does report
             text = (
-                f"Trial {attempt.id} ended without one report, though other trials reported. If its loop started "
-                "after the last epoch, as of a file that all trials share, load only trial.checkpoint. If its program "
-                "handled an error, call trial.fail(error) there."
+                f"Trial {attempt.id} ended without one report, though other trials reported. If it loaded a file that "
+                "all trials share, its loop perhaps started after the last epoch: load only trial.checkpoint. If its "
+                "program handled an error, call trial.fail(error) there."
             )
         if not history.any_success or history.failures_in_a_row >= max_failures:
             raise InvalidInput(f"{text} {_ANOTHER}")

@@ -287,7 +287,7 @@ class Fits(Attempt):
         """Return the last marks that this process knows of the trial and the log lacks, a line each."""
         texts = [(mark, by) for mark, by in [*self._seen.signed.items()] if isinstance(mark, str)]
         own = [mark for mark, by in texts if any(id == self.id for id, _ in by)][-_MOST_LOGGED:]
-        return "\n".join(mark for mark in own if not self.history.trainers(mark, [self.id]))
+        return "\n".join(mark for mark in own if self.id not in self.history.trainers(mark))
 
     def signer(self, mark: Hashable) -> int | str | None:
         """Return the trial that signed the mark of the model with which a fit starts; None: no trial did.
@@ -303,7 +303,7 @@ class Fits(Attempt):
         if self.resumes_from is not None:
             saved = isinstance(mark, str) and mark in history.trial(self.id).weights.split("\n")
             return self.id if saved else None
-        logged = history.trainers(mark) if isinstance(mark, str) else set[int]()
+        logged = history.trainers(mark) if isinstance(mark, str) else ()
         if self.id in logged:  # in another process, or by another fold
             trainers = {key for key in signed if key[0] == self.id}
         elif not (trainers := signed.keys() | {(id, self._index) for id in logged}):

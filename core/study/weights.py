@@ -192,7 +192,7 @@ class OwnWeights:
         if not self._first or trial._is_over or not self._trial.alone:
             return
         log = replica.sync()
-        for mark in self._first:
+        for mark in [*self._first]:
             trainers = log.trainers(mark)
             if trial.id in trainers:
                 if not trial.has_reported and epoch <= log.first_reported(trial.id):

@@ -12,6 +12,7 @@ import warnings
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -793,7 +794,9 @@ def test_what_a_program_trains_may_change_at_the_end_of_an_epoch(adds, same_proc
         ("nothing, and steps it to its place, then loads the optimizer", False),
         ("the schedule, and leaves an epoch ahead of its step", True),
         ("the schedule, and leaves an epoch ahead of its step, which it makes up for", False),
+        ("the schedule, an exponential, leaves an epoch ahead of its step, and adds a group later", True),
         ("nothing, and steps it by the number of the epoch", False),
+        ("nothing, and steps it by the number of the epoch from NumPy", False),
         pytest.param("nothing, of a schedule that is given the first epoch", False, marks=pytest.mark.slow),
         ("nothing, of a schedule made after the optimizer is loaded", True),
         pytest.param(
@@ -867,12 +870,18 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
                 schedule = rates.ExponentialLR(sgd, 0.5)
 
         def save(path):
-            state = {"net": net.state_dict(), "sgd": sgd.state_dict(), "count": vars(schedule).get("last_epoch")}
+            state = {
+                "net": net.state_dict(),
+                "sgd": sgd.state_dict(),
+                "count": int(vars(schedule).get("last_epoch", 0)),
+            }
             saved = {"schedule": schedule.state_dict()} if program.startswith("the schedule") else {}
             torch.save(state | saved, path)
 
         loop = TrainingLoop(trial, save=save)
         for epoch in trial.epochs() if "before its step" in program or "leaves" in program else loop:
+            if "adds a group" in program and trial.epoch == 5:
+                sgd.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
             if "by hand" in program and epoch < 4:
                 sgd.param_groups[0]["lr"] = 0.01 * epoch
             if "in each step" in program and epoch < 4:
@@ -892,7 +901,7 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
                 trial.save(save)
                 break
             if "number of the epoch" in program:
-                schedule.step(epoch)
+                schedule.step(np.int64(epoch) if "NumPy" in program else epoch)
             elif "plateau" in program:
                 schedule.step(0.5)
             elif "before those" not in program and ("by hand" not in program or epoch >= 4):
@@ -901,8 +910,10 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
                 loop.report(0.5)
 
     at = 4 if "leaves" in program else 2  # its pace is then known
+    study = pausing_study(f"{tmp_path}/s.db", at=(at,), epochs=6, trials=2, verbose=0)
     with warned() as found:
-        pausing_study(f"{tmp_path}/s.db", at=(at,), epochs=6, trials=2, verbose=0).optimize(train)
+        study.optimize(train)
+    assert {t.status for t in study.trials} == {"completed"}
     assert len(found) == warns, found
     assert all(
         re.search(

@@ -1019,6 +1019,17 @@ def test_a_pause_without_what_haltune_adds_to_the_checkpoint_is_declined(tmp_pat
     assert s.trials[0].epochs.tolist() == [1, 2, 3]
 
 
+def test_a_file_of_the_program_that_cannot_be_read_ends_no_training(tmp_path):
+    class Exports(TrainerCallback):
+        def on_save(self, args, state, control, **others):
+            (tmp_path / f"checkpoint-{state.global_step}" / "half.safetensors").write_bytes(b"{")
+
+    s = pausing_study(at=(2,), epochs=3, metric="eval_loss", verbose=0)
+    with s.ask() as trial:
+        trainer(tmp_path, Exports(), HaltuneCallback(trial)).train()
+    assert (s.trials[0].status.value, s.trials[0].epochs.tolist()) == ("paused", [1, 2])
+
+
 # whose checkpoint it is
 
 
