@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,19 +23,22 @@ _MOST = 3 * 10**7  # words, in less than half a second
 def drawn(name: str, before: Any, now: Any, most: float = _MOST) -> float | None:
     """Return how many words a generator has drawn since an earlier state; None: another state was set in between.
 
+    None also if a state, of a file, is of no such form.
+
     Of many more than `most` words it is infinity for torch, which names its seed, and None for others.
 
     name: its key in the random state.
     """
-    one, other = _twister(name, before), _twister(name, now)
-    if one is not None and other is not None:
-        words = _words_between(one, other, most)
-        return math.inf if words is None and name == "torch" and one.seed == other.seed else words
-    counts, then = _counts(name, now), _counts(name, before)
-    if [seed for seed, _ in counts] != [seed for seed, _ in then]:
-        return None
-    made = [count - earlier for (_, count), (_, earlier) in zip(counts, then, strict=True)]
-    return sum(made) if made and min(made) >= 0 else None
+    with suppress(LookupError, TypeError, ValueError, OverflowError):
+        one, other = _twister(name, before), _twister(name, now)
+        if one is not None and other is not None:
+            words = _words_between(one, other, most)
+            return math.inf if words is None and name == "torch" and one.seed == other.seed else words
+        counts, then = _counts(name, now), _counts(name, before)
+        if [seed for seed, _ in counts] == [seed for seed, _ in then]:
+            made = [count - earlier for (_, count), (_, earlier) in zip(counts, then, strict=True)]
+            return sum(made) if made and min(made) >= 0 else None
+    return None
 
 
 @dataclass

@@ -50,6 +50,7 @@ class Row(str):
 
 _EMPTY, _INDICES, _VALUES = InPlace("no elements"), "indices", "values"
 _ENTRIES = 64  # of a dict that is looked into
+_DEEP = 3  # dicts and tuples within one another, as of the state of an optimizer
 _Held = dict[str, Number]
 _HeldIn = dict[CodeType, tuple[int, int, _Held]]  # by function: its instruction and line, and what it holds
 _NOWHERE = -1, -1, dict[str, Number]()
@@ -302,12 +303,13 @@ def _number(value: Any) -> Any:
     return _size(value) if kind in (list, set, deque) else _OTHER
 
 
-def _arrays_in(value: Any) -> Iterator[Any]:
-    """Yield the arrays in nested dicts and tuples."""
+def _arrays_in(value: Any, deep: int = _DEEP) -> Iterator[Any]:
+    """Yield the arrays in nested dicts and tuples, which may contain themselves."""
     with suppress(RuntimeError):  # another thread changes it
-        for part in islice([*(value.values() if isinstance(value, dict) else value)], _ENTRIES):
+        parts = dict.values(value) if isinstance(value, dict) else tuple.__iter__(value)
+        for part in [*islice(parts, _ENTRIES)]:
             if issubclass(type(part), (dict, tuple)):
-                yield from _arrays_in(part)
+                yield from _arrays_in(part, deep - 1) if deep else ()
             elif hasattr(type(part), "ndim"):
                 yield part
 

@@ -61,7 +61,8 @@ class Draws:
         self.left = None if checkpoint is None else self._session.seen.left.get(checkpoint)
         if checkpoint is not None and (beside := random_of(checkpoint)).is_file():
             with suppress(OSError, ValueError):  # `begins_loop` raises what is wrong with the file
-                self.left = json.loads(beside.read_bytes())
+                read = json.loads(beside.read_bytes())
+                self.left = read if isinstance(read, dict) else None
         suffix = _START_OF_FOLD if fold else _START
         if not fold:
             if self._started_in == os.getpid():  # a loop over the study has stated it before the block

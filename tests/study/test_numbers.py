@@ -492,3 +492,17 @@ def test_a_state_of_an_optimizer_in_jax_that_starts_again_is_named(caplog, resto
     assert restores == (not said)
     if not restores:
         assert "with state = [0] [0 0 0] ([3] [3 3 3] where it paused), as" in said[0]
+
+
+def test_a_tree_of_dicts_that_contains_itself_is_looked_into_only_a_few_levels(caplog):
+    def train(trial):
+        root = {"weight": np.ones(2)}
+        root |= {name: {"parent": root, "root": root} for name in ("left", "right")}
+        restored(trial)
+        for epoch in trial.epochs():
+            root = {**root, "weight": root["weight"] + epoch}
+            trial.report(root["weight"].sum())
+            trial.save(lambda path: path.write_text("{}"))
+
+    (hint,) = search(caplog, train)
+    assert "root" in hint
