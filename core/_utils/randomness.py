@@ -89,9 +89,10 @@ def _keras_globals() -> Any:
 def state_from_json(text: str | bytes) -> dict[str, Any]:
     """Return a state from its JSON. Raises InvalidInput if it is not a state."""
     try:
-        return checked(json.loads(text))
+        state = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise damaged(error) from error
+    return checked(state)
 
 
 def checked(state: Any) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Draws:
         """
         self.left = None if checkpoint is None else self._session.seen.left.get(checkpoint)
         if checkpoint is not None and (beside := random_of(checkpoint)).is_file():
-            with suppress(OSError, ValueError):  # `begins_loop` raises what is wrong with the file
+            with suppress(OSError, ValueError, RecursionError):  # `begins_loop` raises what is wrong with the file
                 read = json.loads(beside.read_bytes())
                 self.left = read if isinstance(read, dict) else None
         suffix = _START_OF_FOLD if fold else _START

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import math
 import os
 import re
@@ -11,13 +12,14 @@ import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 
-from haltune._utils.around import on_stack
+from haltune._utils.around import is_own, on_stack
 from haltune._utils.checks import number, timed
 from haltune._utils.drawn import drawn
 from haltune._utils.interruption import quietly
@@ -1031,9 +1033,16 @@ class Fold(Trial):
 
 def _need_no_count(folds: Any) -> None:
     """Raise InvalidInput if zip() or enumerate() counts folds, of which a resumed trial yields the unfinished ones."""
-    around = gc.get_referrers(folds)
+    read, frame = [folds], sys._getframe(2)
+    # a progress bar iterates over them in a generator of its package: tqdm(trial.folds(k))
+    while (
+        frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR and not is_own(frame.f_globals["__name__"])
+    ):
+        read += [one for one in gc.get_referrers(frame) if inspect.isgenerator(one)]
+        frame = frame.f_back
+    around = gc.get_referrers(*read)
     around += [outer for one in around if type(one) is tuple for outer in gc.get_referrers(one)]  # that of zip
-    if (counts := next((one for one in around if isinstance(one, (zip, enumerate))), None)) is not None:
+    if (counts := next((one for one in around if isinstance(one, (zip, enumerate, zip_longest))), None)) is not None:
         raise InvalidInput(
             f"{type(counts).__name__}() counts from the first fold whenever a trial resumes, but trial.folds() "
             "continues with the present one, which would train on the data of another. Write for fold in "

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from everyone import each_of_one_goal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paused_studies import pausing_study
+from tqdm import tqdm
 from worlds import LAWFUL, Clock, Crash, MortalStore, ending, problem, small_study
 
 from haltune import (
@@ -908,22 +910,26 @@ def test_a_state_that_a_fold_saves_has_the_mark_of_its_model_and_one_between_fol
 
 @pytest.mark.parametrize("pairs", [
     lambda folds: zip(folds, "abc", strict=False), lambda folds: zip("abc", folds, strict=False), enumerate,
-    lambda folds: enumerate(zip(folds, "abc", strict=False)),
+    lambda folds: enumerate(zip(folds, "abc", strict=False)), lambda folds: zip_longest(range(3), folds),
+    lambda folds: enumerate(tqdm(folds, disable=True)), lambda folds: zip("abc", tqdm(folds), strict=False),
 ])  # fmt: skip
 def test_a_count_that_starts_again_where_a_trial_resumes_is_refused_before_a_fold(pairs):
     study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, budget="1 trial")
     trial = study.ask()
-    with pytest.raises(InvalidInput, match=r"(zip|enumerate)\(\) counts from the first fold.*splits\[fold\.index\]"):
+    with pytest.raises(
+        InvalidInput, match=r"(zip|enumerate|zip_longest)\(\) counts from the first fold.*splits\[fold\.index\]"
+    ):
         for _ in pairs(trial.folds(3)):
             pass
     assert trial.epoch == 0
 
 
-def test_folds_beside_a_count_of_other_things_are_allowed():
+@pytest.mark.parametrize("bar", [iter, lambda folds: tqdm(folds, disable=True)])
+def test_folds_beside_a_count_of_other_things_are_allowed(bar):
     study = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=1, seed=0, budget="1 trial")
     trial = study.ask()
     with trial:
-        for fold in trial.folds(2):
+        for fold in bar(trial.folds(2)):
             for number, _ in enumerate(zip("ab", "cd", strict=True)):
                 assert number < 2
             fold.report(1.0)

@@ -727,6 +727,17 @@ def test_a_trial_whose_first_random_state_is_damaged_is_given_back(tmp_path: Pat
     assert next(iter(study)).id == 1
 
 
+@pytest.mark.parametrize(("text", "named"), [("[" * 100_000, "RecursionError"), ("null", "ValueError: it lacks")])
+def test_a_damaged_random_state_is_named_where_the_loop_starts(tmp_path: Path, text: str, named: str) -> None:
+    study = study_of(tmp_path, (1,))
+    with study.ask() as trial:
+        saves_after(trial)
+    Path(f"{study.trials[0].checkpoint}.random").write_text(text)
+    refused = rf"^The random state of the checkpoint is damaged \({named}"
+    with pytest.raises(InvalidInput, match=refused), study.ask() as trial:
+        saves_after(trial)
+
+
 OF_A_FRAMEWORK = """
 import os, random, sys
 from haltune.policies import RandomSearch
