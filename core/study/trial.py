@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -1033,7 +1033,8 @@ class Fold(Trial):
 
 def _need_no_count(folds: Any) -> None:
     """Raise InvalidInput if zip() or enumerate() counts folds, of which a resumed trial yields the unfinished ones."""
-    read, frame = [folds], sys._getframe(2)
+    read = [folds]
+    frame: FrameType | None = sys._getframe(2)
     # a progress bar iterates over them in a generator of its package: tqdm(trial.folds(k))
     while (
         frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR and not is_own(frame.f_globals["__name__"])
