@@ -66,7 +66,7 @@ _SEVERAL = (
     "learn() ends before the trial's last step, and a resumed trial would start with the first learn() again (call it "
     "once, with trial.max_steps)"
 )
-_OFF_POLICY = "the replay buffer is not saved, and a trial would continue without it"
+_OFF_POLICY = "haltune does not save the replay buffer, and a trial would continue without it"
 
 
 class HaltuneCallback(Reporting):

@@ -690,7 +690,7 @@ class Curve:
         if self._start is None:
             self._start = position
         if position <= 0.0:
-            if self._metrics.first is None and self._by in row:
+            if self._metrics.first is None and (self._by in row or not self._early):
                 if goal is not None:
                     raise self._asks_for_first(f"The first row with {self._goal} in the log has {self._by} 0")
                 self._zeroth |= row.keys() - {self._by}

@@ -10,7 +10,7 @@ from haltune.log import events as ev
 from haltune.log.decisions import Action
 from haltune.log.events import OVER, Status
 from haltune.log.history import History
-from haltune.log.problem import Problem, position_argument
+from haltune.log.problem import position_argument
 from haltune.log.records import TrialRecord
 from haltune.store.base import Release
 
@@ -79,7 +79,7 @@ def warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, max_f
                 attempt.id, replica.problem.at(attempt.epoch), then,
             )  # fmt: skip
     elif status is Status.INTERRUPTED and attempt.ended is not Status.FAILED:  # not lost too often
-        _log.warning("Trial %d was interrupted. %s", attempt.id, _how_it_resumes(replica.problem, record, attempt))
+        _log.warning("Trial %d was interrupted. %s", attempt.id, _how_it_resumes(replica, record, attempt))
     elif status is None and record.error == _SILENT:
         unit, most = replica.problem.unit, replica.problem.max_epochs
         often = "(value) after every epoch"
@@ -132,17 +132,16 @@ def _doubt(replica: Replica, ended: TrialRecord, plain: bool) -> None:
         )  # fmt: skip
 
 
-def _how_it_resumes(problem: Problem, record: TrialRecord, attempt: Attempt) -> str:
+def _how_it_resumes(replica: Replica, record: TrialRecord, attempt: Attempt) -> str:
     """Return how an interrupted trial continues."""
     who = "The next start of this program, or the next study.ask(),"
     if record.checkpoint_epoch:
-        return f"{who} resumes it after {problem.at(record.checkpoint_epoch)}, its last checkpoint."
+        return f"{who} resumes it after {replica.problem.at(record.checkpoint_epoch)}, its last checkpoint."
     if not attempt.epoch:
         return f"{who} trains it from scratch."
-    return (
-        f"{who} trains it from scratch, because it has no checkpoint. Callbacks save when a trial pauses; in your own "
-        "loop call trial.save(write) after a report."
-    )
+    saves = attempt.stated or any(t.checkpoint_epoch for t in replica.history.trials)
+    how = "" if saves else " To save one, call trial.save(write) after trial.report(value)."
+    return f"{who} trains it from scratch, because it has no checkpoint.{how}"
 
 
 def append_loss(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> bool:

@@ -7,13 +7,13 @@ import shutil
 import sqlite3
 import struct
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haltune.errors import NotSupported
+from haltune.errors import InvalidInput, NotSupported
 from haltune.launch.log_formats import Csv, Events, JsonLines, Matched, MlflowMetric, WandbRuns
 from haltune.launch.metric_logs import KINDS, Curve, Followed, MetricLog, Metrics, matching
 from haltune.log.problem import Measures
@@ -696,6 +696,16 @@ def test_another_value_of_any_earlier_epoch_is_noted(second, repeated):
     rows = [(epoch + 1.0, acc) for values in ((0.1, 0.2, 0.3), second) for epoch, acc in enumerate(values)]
     assert sum(len(curve.add({"epoch": epoch, "acc": acc})) for epoch, acc in rows) == 3
     assert curve.repeated == repeated
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_value_in_a_line_of_its_own_after_epoch_0_asks_for_the_first_epoch(early):
+    """Unless values come before their epochs, which the end of the log shows."""
+    curve = Curve(Metrics(pattern=[r"Epoch (?P<epoch>\d+)", r"acc (?P<acc>\S+)"], position="epoch"), ACC)
+    for row in [{"acc": 0.1}] * early + [{"epoch": 0.0}]:
+        assert curve.add(row) == []
+    with nullcontext() if early else pytest.raises(InvalidInput, match=r"acc in the log has epoch 0.* first = 0"):
+        assert curve.add({"acc": 0.5}) == []
 
 
 @pytest.mark.parametrize("place", [{}, {"epoch": 0.0}, {"epoch": 1.0}, {"epoch": math.nan}])

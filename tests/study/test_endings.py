@@ -117,6 +117,19 @@ def test_after_a_success_the_search_continues_until_too_many_fail_in_a_row(caplo
     assert [t.status for t in world.study.trials].count(Status.FAILED) == 5
 
 
+@pytest.mark.parametrize("loop", [False, True])
+def test_a_loop_that_saves_is_not_advised_to_as_its_trial_is_interrupted_before_a_pause(
+    world: World, loop: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(KeyboardInterrupt), world.ask() as trial:
+        if loop:
+            next(iter(TrainingLoop(trial, save=lambda path: path.touch())))
+        trial.report(0.5)
+        raise KeyboardInterrupt
+    assert "trains it from scratch, because it has no checkpoint." in caplog.text
+    assert ("call trial.save(write)" in caplog.text) == (not loop)
+
+
 @pytest.mark.parametrize(
     "error",
     [
