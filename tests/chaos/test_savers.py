@@ -124,7 +124,11 @@ class Storm:
 
     def train(self, trial: Trial) -> None:
         if trial.checkpoint is not None:
-            assert Path(trial.checkpoint).read_text() == f"{trial.id} at {trial.epoch}"
+            try:
+                assert Path(trial.checkpoint).read_text() == f"{trial.id} at {trial.epoch}"
+            except FileNotFoundError:
+                trial.report(0.5)  # raises LeaseLost: it slept since it started, and another worker continues the trial
+                raise
         while trial.epoch < 5 and not (trial.verdict and trial.verdict.stops):
             trial.report(self.chance.choice((0.5, 0.5, 0.6, PAUSE, STOP)))
             for _ in range(self.chance.choice((0, 1, 1, 2))):
