@@ -53,7 +53,7 @@ def test_a_fit_that_loads_the_last_state_of_its_ended_trial_and_trains_nothing_i
     with searching().ask() as trial:
         fit(trial)
         with pytest.warns(
-            HaltuneWarning, match=r"has ended, so the epochs .* not reported.*for fold in trial\.folds\(k\)"
+            HaltuneWarning, match=r"has ended, so the epochs .* not reported.*loop over trial\.folds\(k\)"
         ):
             fit(trial, path=trial.checkpoint)
 
