@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .interruption import variables
+from .interruption import variables, with_known_classes
 
 _MOST = 10  # functions that are looked into
 # classes of values that hold nothing to look for
@@ -72,7 +72,7 @@ def attributes(value: Any) -> dict[str, Any]:
     """Return the attributes of an object of the program; none of others, and of one that raises if it is asked."""
     if of_program(type(value)):
         with suppress(Exception):
-            return {name: one for name, one in [*vars(value).items()] if type(type(one).__module__) is str}
+            return with_known_classes(vars(value))
     return {}
 
 

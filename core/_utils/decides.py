@@ -148,13 +148,9 @@ def _set_in(one: ast.AST) -> set[str | None]:
     """Return what a statement sets by what it reads; an `if`: what its branches set. None: an unknown place."""
     if isinstance(one, ast.If):
         return {path for part in ast.walk(one) if isinstance(part, _SETS) for path in _set_in(part)}
-    targets = (
-        one.targets
-        if isinstance(one, ast.Assign)
-        else [one.target]
-        if isinstance(one, ast.AugAssign | ast.AnnAssign)
-        else []
-    )
+    if not isinstance(one, _SETS):
+        return set()
+    targets = one.targets if isinstance(one, ast.Assign) else [one.target]
     return {_path_of(part) for to in targets for part in (to.elts if isinstance(to, ast.Tuple) else [to])}
 
 

@@ -72,7 +72,7 @@ def _twister(name: str, state: Any) -> _Twister | None:
         return _Twister(state["state"]["key"], state["state"]["pos"])
     if name == "torch":
         # torch names no fields of its state: a seed, the words left in its block, the place, and the block. Without
-        # them a program that restores the state could not be told from one that does not.
+        # them nothing shows whether a program restores the state.
         fields = np.frombuffer(base64.b64decode(state), np.uint64, 3 + _WORDS)
         return _Twister(fields[3:].tolist(), 1 + _WORDS - int(fields[1] & 0xFFFFFFFF), int(fields[0]))
     return None

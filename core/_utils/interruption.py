@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, TracebackType
@@ -60,11 +60,16 @@ def variables(call: FrameType | None) -> dict[str, Any]:
     if call is None:
         return {}
     held, code = call.f_locals, call.f_code
-    found = {name: one for name, one in [*held.items()] if type(type(one).__module__) is str}  # a proxy may hide it
+    found = with_known_classes(held)
     if sys.version_info < (3, 13) and code.co_flags & CO_OPTIMIZED and sys.getrefcount(held) <= _REFERENCES:
         for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):  # others are of exec, and only there
             held.pop(name, None)
     return found
+
+
+def with_known_classes(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is held by name, without objects that hide the module of their class, as some proxies do."""
+    return {name: one for name, one in [*held.items()] if type(type(one).__module__) is str}
 
 
 class Interruption:

@@ -11,7 +11,6 @@ Each rank has its own random state, in a file of its own next to the state that 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -21,7 +20,8 @@ from typing import Any
 
 from haltune._utils.disk import force
 from haltune._utils.own_generators import OwnGenerators
-from haltune._utils.randomness import capture, imports, put, put_back, restore, with_torch
+from haltune._utils.randomness import capture, imports, put, put_back, restore, state_from_json, with_torch
+from haltune.errors import InvalidInput
 from haltune.ranks import follows, this
 
 from .session import Session
@@ -59,10 +59,9 @@ class Draws:
         checkpoint: from which it resumes; None: it does not.
         """
         self.left = None if checkpoint is None else self._session.seen.left.get(checkpoint)
-        if checkpoint is not None and (beside := random_of(checkpoint)).is_file():
-            with suppress(OSError, ValueError, RecursionError):  # `begins_loop` raises what is wrong with the file
-                read = json.loads(beside.read_bytes())
-                self.left = read if isinstance(read, dict) else None
+        if checkpoint is not None and (file := random_of(checkpoint)).is_file():
+            with suppress(OSError, InvalidInput):  # `begins_loop` raises what is wrong with the file
+                self.left = state_from_json(file.read_bytes())
         suffix = _START_OF_FOLD if fold else _START
         if not fold:
             if self._started_in == os.getpid():  # a loop over the study has stated it before the block
